@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cs336kit import _torch
 from cs336kit.lm.layers import Linear
 
 #: The two formats as torch's element types.
@@ -41,8 +42,7 @@ def scaled_matmul(
     tensor cores keep their running sum, of fewer bits than fp32; else it goes to an fp32 register every few products.
     """
     a, b = a.contiguous(), b.t().contiguous().t()
-    # Not F.scaled_mm, the public name: torch.compile cannot trace it (seen with 2.11 on a GPU), and it takes longer to start.
-    return torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=dtype, use_fast_accum=fast)
+    return _torch.scaled_product(a, b, scale_a=scale_a, scale_b=scale_b, dtype=dtype, fast=fast)
 
 
 class Float8Matmul(torch.autograd.Function):

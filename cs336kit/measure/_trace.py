@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from cs336kit.measure import _torch
+from cs336kit import _torch
 
 
 @dataclass(eq=False)

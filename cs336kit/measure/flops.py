@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from cs336kit.measure import _torch
-from cs336kit.measure._torch.flops import flop_counter
+from cs336kit import _torch
+from cs336kit._torch.flops import flop_counter
 from cs336kit.measure._trace import Trace
 from cs336kit.measure.device import runnable
 from cs336kit.predict import Breakdown

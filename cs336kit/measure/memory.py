@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from cs336kit.measure import _torch
+from cs336kit import _torch
 from cs336kit.measure._trace import LiveStorages
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.device import runnable

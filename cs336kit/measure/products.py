@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cs336kit.measure import _torch
+from cs336kit import _torch
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.seconds import Timing, seconds
 from cs336kit.predict import Cost, matmul_flops
@@ -80,7 +80,7 @@ def product(
     b = torch.randn(inner, columns, device=where, dtype=make)
     if precision == "fp8":
         a, b, one = a.to(dtype), b.t().contiguous().t().to(dtype), torch.ones((), device=where)
-        function = lambda: _torch.scaled_product(a, b, one)  # noqa: E731
+        function = lambda: _torch.scaled_product(a, b, scale_a=one, scale_b=one)  # noqa: E731
     else:
         function = lambda: a @ b  # noqa: E731
     with _fp32_products(where, "tf32" if allow_tf32 else "ieee"):

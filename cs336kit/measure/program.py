@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cs336kit.measure import _torch
-from cs336kit.measure._torch.flops import flop_counter
+from cs336kit import _torch
+from cs336kit._torch.flops import flop_counter
 from cs336kit.measure._trace import OUTSIDE, Frame, LiveStorages, SavedTensor, Trace
 from cs336kit.measure.device import runnable
 from cs336kit.measure.memory import no_gradients

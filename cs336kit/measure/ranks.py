@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cs336kit.measure._torch.collectives import Collectives, rank_values, start_fake_ranks, start_local_ranks
+from cs336kit._torch.collectives import Collectives, rank_values, start_fake_ranks, start_local_ranks
 from cs336kit.predict import Breakdown, ring_bytes
 from cs336kit.predict._common.checks import positive_int
 from cs336kit.predict._common.grid import as_html, as_text

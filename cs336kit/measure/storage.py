@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cs336kit.measure import _torch
+from cs336kit import _torch
 from cs336kit.predict._common.grid import as_html, as_text
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from cs336kit.measure._torch import node_saved
+from cs336kit._torch import node_saved
 
 
 def graph_saved(result: Tensor) -> list[Tensor]:

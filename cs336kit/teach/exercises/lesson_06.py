@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from cs336kit.measure._torch import TorchDispatchMode
+from cs336kit._torch import TorchDispatchMode
 from cs336kit.teach.exercises.core import exercise
 
 aten = torch.ops.aten

@@ -21,8 +21,8 @@ from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from cs336kit import measure
+from cs336kit._torch import tensors
 from cs336kit.measure import _launch, processes
-from cs336kit.measure._torch import tensors
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import ring_bytes
 

@@ -1,4 +1,4 @@
-"""What the kit uses of torch without a promise: when one of these fails, torch changed it, and measure/_torch follows."""
+"""What the kit uses of torch without a promise: when one of these fails, torch changed it, and _torch follows."""
 
 import re
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from cs336kit.measure import _torch
-from cs336kit.measure._torch import collectives, flops
+from cs336kit import _torch
+from cs336kit._torch import collectives, flops
 
 aten = torch.ops.aten
 
@@ -19,10 +19,9 @@ def test_private_names_stand_in_one_folder():
     private = re.compile(
         r"torch\._[a-zC]|\._cdata|\._schema|_saved_|_input_metadata|_python_dispatch|_pytree|flop_counter import"
     )
-    kit = Path(_torch.__file__).parents[2]
+    kit = Path(_torch.__file__).parents[1]
     found = {path for path in kit.rglob("*.py") if private.search(path.read_text(encoding="utf-8"))}
-    # The fp8 product has no public name, and `lm` does without `measure`.
-    assert found == {*(kit / "measure/_torch").glob("*.py"), kit / "lm/float8.py"}
+    assert found == set((kit / "_torch").glob("*.py"))
 
 
 def test_nested_tensors_are_found():
@@ -155,14 +154,15 @@ def test_module_hooks_are_called_around_every_module_and_removed():
 
 def test_the_scaled_product():
     a, b = torch.randn(16, 32).to(torch.float8_e4m3fn), torch.randn(16, 32).to(torch.float8_e4m3fn)
-    found = _torch.scaled_product(a, b.t(), torch.tensor(1.0))
+    one = torch.tensor(1.0)
+    found = _torch.scaled_product(a, b.t(), scale_a=one, scale_b=one)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), a.float() @ b.float().t(), rtol=0.02, atol=0.05)
 
 
 def test_the_scaled_product_is_the_one_that_the_peak_of_fp8_means(monkeypatch):
     monkeypatch.setattr(torch, "_scaled_mm", lambda *factors, **how: how)
-    assert _torch.scaled_product(None, None, None)["use_fast_accum"] is True
+    assert _torch.scaled_product(None, None, scale_a=None, scale_b=None)["use_fast_accum"] is True
 
 
 def fp8(*shape):
@@ -185,7 +185,7 @@ PRODUCTS = {
     ),
     "addbmm": (lambda: torch.addbmm(torch.ones(M, N), torch.randn(B, M, K), torch.randn(B, K, N)), 2 * B * M * K * N),
     "int_mm": (lambda: torch._int_mm(int8(M, K), int8(K, N)), 2 * M * K * N),
-    "scaled_mm": (lambda: _torch.scaled_product(fp8(M, K), fp8(N, K).t(), one), 2 * M * K * N),
+    "scaled_mm": (lambda: _torch.scaled_product(fp8(M, K), fp8(N, K).t(), scale_a=one, scale_b=one), 2 * M * K * N),
     "mv": (lambda: torch.randn(M, K) @ torch.randn(K), 2 * M * K),
     "addmv": (lambda: torch.addmv(torch.ones(M), torch.randn(M, K), torch.randn(K)), 2 * M * K),
     "dot": (lambda: torch.randn(K) @ torch.randn(K), 2 * K),
@@ -260,7 +260,7 @@ def compile_and_run():
 assert measure.memory_timeline(compile_and_run) == first[1]
 assert measure.flops(lambda: compiled[0]().backward()) == first[0]
 from cs336kit.measure import _trace
-from cs336kit.measure._torch import flops
+from cs336kit._torch import flops
 for mode in (_trace.LiveStorages, flops._Counter):
     assert mode.__torch_dispatch__.__code__.co_filename == torch._compile.__file__, mode
 os._exit(0)

@@ -1,4 +1,4 @@
-"""The unstable parts of torch that the instruments use: private names occur in this folder and nowhere else.
+"""The unstable parts of torch that the instruments and fp8 use: private names occur in this folder and nowhere else.
 
 `tests/torch/measure/test_torch.py` has a test for each, which tells what broke if an upgrade of torch changes it.
 """
@@ -154,13 +154,16 @@ def node_saved(node) -> list[tuple[str, Tensor]]:
     return [(name, tensor) for name, value in values for tensor in tensors(value)]
 
 
-def scaled_product(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
-    """The fp8 product that writes bf16, both factors with the same scale.
+def scaled_product(
+    a: Tensor, b: Tensor, *, scale_a: Tensor, scale_b: Tensor, dtype: torch.dtype = torch.bfloat16, fast: bool = True
+) -> Tensor:
+    """The product of two fp8 tensors times both scales, in `dtype`; a is row-major and b column-major.
 
-    Sums stay in the tensor cores until the end, as for the peak in a datasheet; Hopper is slower if it accumulates them in
-    fp32 along the way (CUBLASLT_MATMUL_DESC_FAST_ACCUM).
+    `fast`: sums stay in the tensor cores until the end, as for the peak in a datasheet; Hopper is slower if it accumulates them
+    in fp32 along the way (CUBLASLT_MATMUL_DESC_FAST_ACCUM). Not F.scaled_mm, the public name: torch.compile cannot trace it
+    (seen with 2.11 on a GPU), and it takes longer to start.
     """
-    return torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True)
+    return torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=dtype, use_fast_accum=fast)
 
 
 def module_hooks(before: Callable, after: Callable) -> list:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode, flop_registry
 
-from cs336kit.measure import _torch
+from cs336kit import _torch
 
 aten = torch.ops.aten
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from cs336kit.measure import _torch
+from cs336kit import _torch
 
 #: Operator of torch.distributed → its collective, the number of the argument that gives the bytes of the whole, and
 #: whether that is only one rank's share, to be multiplied by the ranks.
