@@ -283,7 +283,7 @@ def test_a_window_on_cuda_takes_the_kernel_that_has_masks(precision, element, se
     kept_bytes = [(storage.name, storage.bytes) for storage in op.keeps]
     assert kept_bytes == [
         ("query", row), ("key", row), ("value", row), ("window mask", element * 3 * sequence * columns),
-        ("logsumexp", 4 * 3 * 4 * 32), ("indices", 16), ("attention output's input", row),
+        ("logsumexp", 4 * 3 * 4 * 32), ("indices on the host", 16), ("attention output's input", row),
     ]  # fmt: skip
     assert op.outputs[0].storage.bytes == row
 
