@@ -46,7 +46,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser fast cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz readme constraints clean
+.PHONY: help setup lab test test-browser fast plans cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -81,13 +81,16 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
 
 # The files in the order of the folders: by their number of tests, some of the longest, of one test, would come last, in a row.
-test: $(READY) lint fast ## verify everything: style, imports, unit tests, and every output of every lesson
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) --ignore tests/browser --ignore tests/fast tests $(NOTEBOOKS)
+test: $(READY) lint fast plans ## verify everything: style, imports, unit tests, and every output of every lesson
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) --ignore tests/browser --ignore tests/fast --ignore tests/plans tests $(NOTEBOOKS)
 
 test-browser: $(READY) node_modules/.ready ## JupyterLab, the site and the slides in Chromium (make browser installs it)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
-fast: HIDDEN := PYTHONPATH="$(CURDIR)/tests/hidden:$(CURDIR)"
+fast plans: HIDDEN := PYTHONPATH="$(CURDIR)/tests/hidden:$(CURDIR)"
+plans: $(READY) ## the tests of whole plans and answers, without torch and numpy as in make fast, in seconds more
+	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/plans
+
 fast: $(READY) ## the unit tests that need no torch, with torch and numpy hidden, in seconds
 	@! $(HIDDEN) $(PY) -c "import torch" 2> /dev/null || { echo "tests/hidden hides nothing from $(PY): torch can be imported."; exit 1; }
 	@# Plugins that other packages bring take a second to import, and no test here needs them.

@@ -24,7 +24,7 @@ from benchmarks.mutants import Mutant
 TESTS = {
     room: (*folders, "tests/test_public_names")
     for room, folders in {
-        "predict": ("tests/fast", "tests/slow/test_long_plans", "tests/torch/predict", "tests/claims"),
+        "predict": ("tests/fast", "tests/plans", "tests/torch/predict", "tests/claims"),
         "lm": ("tests/torch/lm", "tests/claims"),
         "measure": ("tests/torch/measure", "tests/claims"),
         "teach": ("tests/torch/teach",),

@@ -8,8 +8,8 @@ import pytest
 from cs336kit.cli import main
 from cs336kit.predict import MODELS, Question, ServingQuestion, find_layouts, plan, serve, step_peak
 from cs336kit.predict._planner.find import found
-from tests.fast.test_layouts import CLUSTER, GPT2, LLAMA
-from tests.fast.test_serving import CHUNKED, ENDLESS, LITTLE, simulated
+from tests.plans.test_layouts import CLUSTER, GPT2, LLAMA
+from tests.plans.test_serving import CHUNKED, ENDLESS, LITTLE, simulated
 
 
 def test_a_layout_that_another_outdoes_is_not_shown():
