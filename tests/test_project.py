@@ -34,7 +34,7 @@ PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().
 
 
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
-#: The tiers of the tests; a folder that is not among them would have to be added to DESIGN and here.
+#: The tiers of the tests; a folder that is not among them has to be added to CONTRIBUTING and here.
 TIERS = {"fast", "plans", "torch", "notebooks", "claims", "browser", "slow", "fuzz"}
 
 
