@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cs336kit import _torch
 from cs336kit.lm.layers import Linear
+from cs336kit.predict._common.checks import boolean
 
 #: The two formats as torch's element types.
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -41,6 +42,7 @@ def scaled_matmul(
     The hardware reads both operands along K, so a must be row-major and b column-major; both are copied if needed. `fast`:
     tensor cores keep their running sum, of fewer bits than fp32; else it goes to an fp32 register every few products.
     """
+    boolean("fast", fast)
     a, b = a.contiguous(), b.t().contiguous().t()
     return _torch.scaled_product(a, b, scale_a=scale_a, scale_b=scale_b, dtype=dtype, fast=fast)
 

@@ -18,6 +18,7 @@ GIVEN: dict[str, Any] = {
     "rotary_dim": 4, "head_dim": 4, "experts": [nn.Identity()], "experts_per_token": 1, "config": CONFIG, "total": 1,
     "unit": "steps", "model": nn.Identity(), "optimizer": None, "batches": (), "steps": 1, "batch": 1, "sequence": 4,
     "max_lr": 0.1, "vocab": 9, "path": "never-written", "tokens": (), "self": None,
+    "a": torch.ones(16, 16), "b": torch.ones(16, 16), "scale_a": None, "scale_b": None, "dtype": torch.bfloat16,
 }  # fmt: skip
 
 
