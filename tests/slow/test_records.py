@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,12 @@ def measured(record: dict, label: str) -> Iterator[tuple[dict, float]]:
 def allocations(record: dict, label: str) -> Iterator[tuple[predict.StepAllocation, float]]:
     (capability,) = {major for part, major in CAPABILITY.items() if part in record["gpu"]}
     for setting, found in measured(record, label):
-        config = MODELS[setting.pop("model")]
-        yield predict.step_allocation(config, capability=capability, **setting), found
+        yield allocation(setting.pop("model"), capability=capability, **setting), found
+
+
+@cache
+def allocation(model: str, **setting) -> predict.StepAllocation:
+    return predict.step_allocation(MODELS[model], **setting)
 
 
 @pytest.mark.parametrize("name", RECORDS)

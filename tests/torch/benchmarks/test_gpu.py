@@ -19,6 +19,7 @@ from benchmarks.gpu_stages import STAGES
 from cs336kit import lm, measure, predict
 from cs336kit.measure.recorded import RECORDS
 from cs336kit.measure.recorded import SCHEMA as SCHEMA_FILE
+from tests.slow.test_records import allocations
 
 SCHEMA = json.loads(SCHEMA_FILE.read_text())
 
@@ -372,14 +373,6 @@ def test_a_clone_of_nanogpt_is_timed_beside_the_course(monkeypatch, tmp_path):
     assert [reason.partition(":")[0] for reason in run.skipped] == ["nanoGPT's step"] * 2
 
 
-def allocations(label):
-    """What is predicted now for each row of the stage "memory" with this label, and the row."""
-    models = {"gpt2": predict.MODELS["gpt2"], "llama": predict.MODELS["smollm2-135m"]}
-    for found in measure.recorded("memory", gpu="NVIDIA H200").named(label):
-        how = dict(found.setting)
-        yield predict.step_allocation(models[how.pop("model")], attention="sdpa", **how), found
-
-
 def test_the_table_of_the_readme_is_the_record_s():
     said = (Path(gpu.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     stage = {name: measure.recorded(name, gpu="NVIDIA H200") for name in STAGES}
@@ -390,8 +383,9 @@ def test_the_table_of_the_readme_is_the_record_s():
     ms = [(1e3 * row.predicted, 1e3 * row.measured) for row in (whole, fp8, bf16, step, token)]
     kept = stage["memory"].named("saved activations")
     assert len(kept) == 36 and all(row.measured == row.predicted for row in kept)
-    asked = [step.requested - found.measured for step, found in allocations("requested at the peak")]
-    off = [step.allocated / found.measured - 1 for step, found in allocations("peak of a step")]
+    record = json.loads((RECORDS / "nvidia-h200.json").read_text())
+    asked = [step.requested - found for step, found in allocations(record, "requested at the peak")]
+    off = [step.allocated / found - 1 for step, found in allocations(record, "peak of a step")]
     for end in (
         "| 36 numbers | the same, to the byte |",
         f"| 36 numbers | {asked.count(0)} the same, {asked.count(4)} smaller by four bytes: a loss",
