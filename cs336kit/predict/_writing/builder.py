@@ -61,11 +61,11 @@ class Builder(Writer):
         adapters: Adapters = None,
     ) -> Tensor:
         """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once. `adapters`: existing ones."""
-        *rows, inputs = x.shape
+        inputs = x.shape[-1]
         W = self.parameter(component, outputs, inputs) if weight is None else weight
         b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
         given, source, packed = x, x, None
-        if self.packs(component, W.shape):
+        if self.base is not None and self.packs(component, W.shape):
             packed, W = W, self.op(f"{place}/unpack", "unpack", [W], W.shape, dtype=self.policy.products)
         copied: list[Tensor] = []
         if self.policy.casts:
@@ -81,13 +81,15 @@ class Builder(Writer):
                 if copy is not None and p is not None and p is not copy and not self.trained(p.storage.name)
             ]
             source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
-        flops = 2 * prod(rows) * inputs * outputs
-        y = self._linear(place, source, W, b, (*rows, outputs), component, flops, name)
+        y = self._linear(place, source, W, b, outputs, component, name)
         if packed is not None:
             self._unpacks_again(W)
-        self.free(x, unless=given)
-        self.free(*copied)
-        adapters = adapters or self.adapters(component, inputs, outputs)
+        if x is not given:
+            self.free(x)
+        if copied:
+            self.free(*copied)
+        if self.lora_rank:
+            adapters = adapters or self.adapters(component, inputs, outputs)
         return y if adapters is None else self._adapted(place, given, y, adapters, name)
 
     def adapters(self, component: str, inputs: int, outputs: int) -> Adapters:
@@ -121,12 +123,11 @@ class Builder(Writer):
         x: Tensor,
         W: Tensor,
         b: Tensor | None,
-        shape: tuple[int, ...],
+        outputs: int,
         component: str,
-        flops: int,
         name: str,
     ) -> Tensor:
-        size = ELEMENT_BYTES[x.dtype]
+        size, flops = ELEMENT_BYTES[x.dtype], 2 * x.elements * outputs
         gradients = []
         # Torch's addmm takes the bias first, and so its gradient comes first: the incoming one itself, summed over the rows.
         if b is not None and b.needs_gradient:
@@ -135,12 +136,12 @@ class Builder(Writer):
             gradients.append(Gradient(x, x.elements * size, (), flops))
         if W.needs_gradient:
             gradients.append(Gradient(W, W.elements * size, (), flops))
-        elements = prod(shape)
+        elements = x.elements // x.shape[-1] * outputs
         output = Storage(name or place, elements * size)
         keeps = [W.storage] if x.needs_gradient else []
         if W.needs_gradient:
             keeps.append(x.storage)
-        result = Tensor(shape, x.dtype, output, bool(gradients), None, elements)
+        result = Tensor((*x.shape[:-1], outputs), x.dtype, output, bool(gradients), None, elements)
         inputs = (x, W) if b is None else (x, W, b)
         self.items.append(
             Op(

@@ -188,7 +188,9 @@ class Writer:
         besides its output and saves.
         """
         dtype = dtype or inputs[0].dtype
-        elements, size = prod(shape), ELEMENT_BYTES[dtype]
+        size = ELEMENT_BYTES[dtype]
+        # Most operations are element-wise, and have the very shape of their input.
+        elements = inputs[0].elements if inputs and shape is inputs[0].shape else prod(shape)
         output = inputs[0].storage if alias else Storage(name or place, elements * size)
         gradients: tuple[Gradient, ...] = ()
         kept: tuple[Storage, ...] = ()
