@@ -121,15 +121,14 @@ def optimizers(run: Run) -> Iterator[dict]:
         model = lm.DecoderOnly(config, device=run.device)
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
+        sizes = [parameter.numel() for parameter in model.parameters()]
         optimizer = make(list(model.parameters()))
         timing = measure.seconds(optimizer.step, device=run.device, **run.timing)
         yield row("AdamW step", timing, "s", predicted=bound, way=name, parameters=count)
         temporary = measure.peak_bytes(optimizer.step, device=run.device)
-        way = {"foreach": "foreach", "fused": "fused"}.get(name)
-        expected = (
-            predict.optimizer_step_bytes("adamw", parameters=count, implementation=way, weight_decay=True)
-            if way
-            else None
+        # The course's own is a loop, too.
+        expected = predict.optimizer_step_bytes(
+            "adamw", sizes=sizes, implementation="loop" if name == "course" else name, weight_decay=True
         )
         yield row("AdamW temporaries", temporary, "bytes", predicted=expected, way=name, parameters=count)
         del model, optimizer
