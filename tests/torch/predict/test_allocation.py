@@ -245,7 +245,7 @@ def test_the_scratch_of_flash_attention_is_the_fp32_gradient_of_the_queries():
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        ({"layout": "fsdp=8"}, r"layout=fsdp=8: the requests of one device alone"),
+        ({"layout": "fsdp=2"}, r"layout=fsdp=2: the requests of one device alone"),
         ({"device": "cpu"}, r"device=.cpu.: the allocator is that of CUDA"),
     ],
 )
