@@ -1,5 +1,6 @@
 """What a GPU's limit of power makes of the same product: after a rest and after seconds of work, on random numbers and zeros."""
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 
@@ -29,7 +30,9 @@ def power(run: Run) -> Iterator[dict]:
             continue
         time.sleep(REST_SECONDS)
         rested = _each(product, 10)
-        yield row("product after a rest", sorted(rested)[5], "s", predicted=predicted, repeats=rested, **setting)
+        yield row(
+            "product after a rest", statistics.median(rested), "s", predicted=predicted, repeats=rested, **setting
+        )
         end = time.perf_counter() + WORK_SECONDS
         while time.perf_counter() < end:
             _each(product, 50)
@@ -43,7 +46,7 @@ def power(run: Run) -> Iterator[dict]:
             yield row("clock", hertz, "Hz", **setting)
             yield row("power", watts, "W", predicted=run.fact("power"), **setting)
         worked = _each(product, 50)
-        yield row("product after work", sorted(worked)[25], "s", predicted=predicted, repeats=worked, **setting)
+        yield row("product after work", statistics.median(worked), "s", predicted=predicted, repeats=worked, **setting)
     if run.device.type != "cuda":
         run.skip("rest and work", "this run has no CUDA device")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 PINS = Path("constraints.txt")
 _REMEDY = 'To repair it: make clean, then make again (without make: pip install -c constraints.txt -e ".[lab]").'
-#: Run in a process of its own, because a torch that does not fit the machine may crash.
+#: Both run in processes of their own, because what does not fit the machine may crash.
 _GRAPHVIZ = "from cs336kit.teach.figures.graph import graphviz; graphviz()"
 _TORCH = "import torch; torch.ones(2, 2) @ torch.ones(2, 2); print(torch.version.cuda or '')"
 
@@ -94,17 +94,21 @@ def _lost(here: metadata.Distribution) -> str | None:
     return next((str(f) for f in here.files if f.suffix != ".pyc" and not os.path.exists(str(f.locate()))), None)
 
 
+def _run(code: str) -> tuple[str, str]:
+    """What a process of its own prints, and the last line of its error, if it fails."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
+    return done.stdout.strip(), last if done.returncode else ""
+
+
 def _graphviz() -> Iterator[str]:
-    done = subprocess.run([sys.executable, "-c", _GRAPHVIZ], capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"pygraphviz ended with code {done.returncode}"])[-1]
-        yield last.removeprefix("ImportError: ")
+    if error := _run(_GRAPHVIZ)[1]:
+        yield f"pygraphviz is installed but does not run: {error}"
 
 
 def _torch() -> Iterator[str]:
-    done = subprocess.run([sys.executable, "-c", _TORCH], capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
-        yield f"torch is installed but does not run: {last}"
-    elif done.stdout.strip() and sys.platform == "linux" and find_spec("triton") is None:
-        yield f"torch is a build for CUDA {done.stdout.strip()}, which needs triton, but triton is not installed."
+    cuda, error = _run(_TORCH)
+    if error:
+        yield f"torch is installed but does not run: {error}"
+    elif cuda and sys.platform == "linux" and find_spec("triton") is None:
+        yield f"torch is a build for CUDA {cuda}, which needs triton, but triton is not installed."

@@ -18,7 +18,7 @@ from cs336kit.predict.transformer import TransformerConfig
 
 NOTE = (
     "computed from torch's sources: rounding, segments, cuBLAS workspaces and what backward kernels need for a moment; measured "
-    "on an H200 with torch 2.11 in 36 steps of two models: requested to the byte, allocated within 0.6 %, reserved within 1.1 % "
+    "on an H200 with torch 2.11 in 36 steps of two models: requested to the byte, allocated within 0.6 %, reserved within 1.3 % "
     "in 34 and 11 % in two; left out: the CUDA context, cuDNN, NCCL, targets that are not the token ids"
 )
 

@@ -112,7 +112,7 @@ def test_a_torch_that_does_not_run_is_named_with_its_own_words(environment, monk
 
 def test_a_graphviz_without_the_system_s_libraries_is_named_with_the_remedy(environment, monkeypatch):
     environment["cs336kit"].requires.append('pygraphviz; extra == "lab"')
-    assert [sentence for sentence in problems() if "Graphviz" in sentence] == [], "it is not installed at all"
+    assert [sentence for sentence in problems() if "does not run" in sentence] == [], "it is not installed at all"
     environment["pygraphviz"] = package("2.0.4", files=[__file__])
     assert problems() == []
     broken = (
@@ -122,9 +122,9 @@ def test_a_graphviz_without_the_system_s_libraries_is_named_with_the_remedy(envi
     )
     monkeypatch.setattr(doctor, "_GRAPHVIZ", broken + doctor._GRAPHVIZ)
     (said,) = problems()
-    assert said.startswith("Graphviz, which lays out the graphs, cannot be loaded: libX.so: cannot open. On Debian")
+    assert "Graphviz, which lays out the graphs, cannot be loaded: libX.so: cannot open. On Debian" in said
     monkeypatch.setattr(doctor, "_GRAPHVIZ", "import os; os._exit(132)")
-    assert problems() == ["pygraphviz ended with code 132"]
+    assert problems() == ["pygraphviz is installed but does not run: it ended with code 132"]
 
 
 def test_what_is_needed_twice_is_looked_at_once(environment):

@@ -536,3 +536,26 @@ def test_the_published_steps_of_llama_405b_lie_between_the_bounds(layout, sequen
     rate = flops_per_second / accelerator("h100-sxm").peak("bf16")
     assert step_seconds(config, layout=layout, mfu=1, causal=True, **step).lower < published
     assert published < step_seconds(config, layout=layout, mfu=rate, causal=True, **step).upper
+
+
+def test_layouts_whose_stages_are_not_alike_are_found():
+    """Without them, 126 layers have two stages at most on any power of two, and a step takes a tenth longer."""
+    found = find_layouts(
+        MODELS["llama-3.1-405b"], count=1024, sequence=8192, global_batch=2048, checkpointing=True, limit=1, **CLUSTER
+    )
+    assert found[0].layout.pp in (4, 8, 16, 32) and 126 % found[0].layout.pp
+
+
+def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
+    found = find_layouts(LLAMA, count=64, sequence=8192, checkpointing=True, limit=5, **CLUSTER)
+    assert 0 < len(found) <= 5
+    assert [one.seconds.upper for one in found] == sorted(one.seconds.upper for one in found)
+    for one in found:
+        assert one.layout.count == 64 and one.layout.global_batch(1) == one.seconds.global_batch == 64
+        assert one.margin >= 0 and one.seconds.lower <= one.seconds.upper
+        options = {"precision": "mixed", "attention": "sdpa", "checkpointing": True, "device": "cuda"}
+        assert step_peak(LLAMA, batch=1, sequence=8192, layout=one.layout, **options) == one.peak
+    assert find_layouts(LLAMA, count=2, sequence=8192, **CLUSTER) == []
+    several = find_layouts(GPT2, count=4, sequence=1024, limit=9, **CLUSTER)
+    for limit in (1, 2, 4):
+        assert find_layouts(GPT2, count=4, sequence=1024, limit=limit, **CLUSTER) == several[:limit]

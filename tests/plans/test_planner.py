@@ -850,3 +850,32 @@ def test_a_pipeline_says_what_interleaved_stages_would_wait():
     alone = dataclasses.replace(question, layout="fsdp=8")
     many = dataclasses.replace(question, layout="pp=2,fsdp=4,microbatches=64")
     assert not [note for each in (alone, many) for note in plan(each).notes if "interleaved" in note]
+
+
+def test_a_layout_that_another_outdoes_is_not_shown():
+    question = Question("llama-3-8b", count=64, checkpointing=True, between_nodes=50e9)
+    rows = found(plan(question), limit=6)
+    every = find_layouts(
+        MODELS["llama-3-8b"], count=64, accelerator="h100-sxm", sequence=4096, checkpointing=True, between_nodes=50e9, mfu=0.8,
+        device="cuda", memory_bytes=rows[0].peak.total + rows[0].margin, limit=10**6,
+    )  # fmt: skip
+
+    def worse(one, other):
+        """No better in seconds and bytes, and in one of them worse."""
+        mine, its = ((each.seconds.upper, each.seconds.lower, each.peak.total) for each in (one, other))
+        return mine != its and all(a >= b for a, b in zip(mine, its, strict=True))
+
+    front = [one for one in every if not any(worse(one, other) for other in every)]
+    assert len(front) < len(every) / 2 and [one.layout for one in rows] == [one.layout for one in front[:6]]
+    text = [str(one.layout) for one in rows]
+    assert "zero2=64" in text and "zero1=64" not in text and "dp=64" not in text
+
+
+def test_a_layout_waits_as_long_in_the_table_as_in_its_own_answer():
+    question = Question("llama-3-8b", count=16, checkpointing=True, between_nodes=50e9, global_batch=16, sequence=8192)
+    rows = [one for one in found(plan(question), limit=99) if one.layout.pp > 1]
+    for one in rows:
+        alone = plan(dataclasses.replace(question, layout=one.layout, count=one.layout.count))
+        assert (one.seconds.bubble, one.seconds.lower) == pytest.approx((alone.causal.bubble, alone.causal.lower))
+        assert alone.as_dict()["step_seconds"]["bubble"] == alone.causal.bubble != alone.seconds.bubble
+    assert rows

@@ -722,3 +722,33 @@ available_bytes largest_batch prefill_seconds tokens latency batch_for_latency c
 
 def test_the_keys_of_the_schema_stay():
     assert set(SCHEMA_3.split()) <= set(KEYS)
+
+
+def test_each_chunk_of_a_prompt_reads_the_experts_that_its_tokens_visit():
+    config = dataclasses.replace(LITTLE, experts=8, experts_per_token=2, mlp="swiglu")
+    chunked = serve(ServingQuestion(config, **CHUNKED, **ENDLESS)).prefill
+    expert = 2 * 2 * 3 * 16 * 64  # in both layers, 2 bytes each
+    block = 2 * (2 * (4 * 16 * 16 + 8 * 16) + (2 * 2 + 1) * 2 * 16)
+    visited = sum(simulated(8, 2, tokens, rounds=40_000) for tokens in (4, 4, 2))
+    read = visited * expert + 3 * block + 2 * 16 * 40 + 2 * 10 * 16
+    assert chunked.bytes - chunked.cache_bytes == pytest.approx(read, rel=5e-3)
+    assert visited < 8 + 8 + 4, "fewer than equal shares"
+
+
+def test_the_bounds_of_a_mixture_are_those_of_tokens_that_choose_by_chance():
+    """DeepSeek-V3 in fp8: 8 of 256 experts in 58 of 61 layers, three matrices of 7,168 × 2,048 each, divided among eight."""
+    asked = {"weights": "fp8", "accelerator": "h200-sxm", "count": 8}
+    answer = serve(ServingQuestion(MODELS["deepseek-v3"], batch=24, **asked))
+    expert = 58 * 3 * 7168 * 2048 / 8
+    _, one = answer.tokens[0]
+    rest = one.bytes - one.cache_bytes - 8 * expert
+    for batch, bounds in answer.tokens[:8]:
+        expected = simulated(256, 8, batch, rounds=400) * expert + rest
+        assert bounds.bytes - bounds.cache_bytes == pytest.approx(expected, rel=0.01)
+        if bounds.bound == "memory":
+            assert bounds.least == pytest.approx((expected + bounds.cache_bytes) / 4.8e12, rel=0.01)
+    # A prompt reads as many as its tokens visit: of eight, the same as eight sequences.
+    eight = serve(ServingQuestion(MODELS["deepseek-v3"], prompt=8, output=8, **asked))
+    its = {"prompt": eight.prefill, "step": dict(eight.tokens)[8]}
+    read = {name: bounds.bytes - bounds.cache_bytes for name, bounds in its.items()}
+    assert read["prompt"] == pytest.approx(read["step"], rel=1e-3)

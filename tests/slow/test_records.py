@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 
 import pytest
@@ -70,3 +70,15 @@ def test_an_optimizer_needs_as_much_for_a_moment_as_is_predicted(name):
             predicted = predict.optimizer_step_bytes("adamw", sizes=sizes, **how)
             # The allocator rounds each tensor up, at most to the next two MiB.
             assert predicted <= row["measured"] <= predicted + 4 * 2**20, way
+
+
+def test_the_note_says_what_the_record_shows():
+    record = RECORDS["nvidia-h200"]
+    allocated = [abs(step.allocated / found - 1) for step, found in allocations(record, "peak of a step")]
+    reserved = sorted(abs(step.reserved / found - 1) for step, found in allocations(record, "reserved at the peak"))
+    said = (
+        f"allocated within {ceil(1e3 * max(allocated)) / 10} %, reserved within {ceil(1e3 * reserved[-3]) / 10} % in "
+    )
+    said += f"{len(reserved) - 2} and {round(100 * reserved[-1])} % in two"
+    assert f"in {len(allocated)} steps of two models" in predict.StepAllocation(0, 0, 0, 0, 0).note
+    assert said in predict.StepAllocation(0, 0, 0, 0, 0).note

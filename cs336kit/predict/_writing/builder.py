@@ -65,7 +65,7 @@ class Builder(Writer):
         W = self.parameter(component, outputs, inputs) if weight is None else weight
         b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
         given, source, packed = x, x, None
-        if self.base is not None and self.packs(component, W.shape):
+        if self.packs(component, W.shape):
             packed, W = W, self.op(f"{place}/unpack", "unpack", [W], W.shape, dtype=self.policy.products)
         copied: list[Tensor] = []
         if self.policy.casts:
@@ -84,12 +84,9 @@ class Builder(Writer):
         y = self._linear(place, source, W, b, outputs, component, name)
         if packed is not None:
             self._unpacks_again(W)
-        if x is not given:
-            self.free(x)
-        if copied:
-            self.free(*copied)
-        if self.lora_rank:
-            adapters = adapters or self.adapters(component, inputs, outputs)
+        self.free(x, unless=given)
+        self.free(*copied)
+        adapters = adapters or self.adapters(component, inputs, outputs)
         return y if adapters is None else self._adapted(place, given, y, adapters, name)
 
     def adapters(self, component: str, inputs: int, outputs: int) -> Adapters:

@@ -1,5 +1,6 @@
 """What all explorers share: a picture that can be stored, and controls when somebody is there to move them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -32,7 +33,7 @@ if (!window.cs336kitNames) {{
 </script>"""
 
 
-class Explorer:
+class Explorer(ABC):
     """Choices by name, and what follows from them, as a picture in HTML and in text.
 
     A subclass takes its choices as arguments by name, keeps them in `choices`, raises ValueError or LookupError for what is
@@ -41,12 +42,13 @@ class Explorer:
 
     choices: dict[str, Any]
 
+    @abstractmethod
     def _repr_html_(self) -> str:
-        raise NotImplementedError
+        """The picture."""
 
+    @abstractmethod
     def offers(self) -> Mapping[str, tuple[str, Sequence]]:
         """Name of the choice → (label of its control, the options, in a form that `kind` knows)."""
-        raise NotImplementedError
 
     def choose(self, **choices) -> None:
         """Change some choices; an impossible one raises and changes nothing."""

@@ -409,7 +409,7 @@ def test_a_gpu_without_room_for_the_large_model_skips_it(monkeypatch, tmp_path):
     assert not stage["rows"] and "Tried to allocate" in stage["skipped"][0]
 
 
-def test_a_rest_and_two_seconds_of_work_are_timed_one_by_one(monkeypatch):
+def test_products_in_a_row_are_timed_one_by_one(monkeypatch):
     """On a GPU whose events are a clock: each product takes as long as the clock says, and the first two do not count."""
     now = iter(range(1000))
 
