@@ -3,21 +3,19 @@
 Nothing but torch, numpy and the kit is needed.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import product as pairs
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.gpu_decoding import decoding
-from benchmarks.gpu_peer import nanogpt
+from benchmarks.gpu_memory import decoders, memory
 from benchmarks.gpu_power import power
 from benchmarks.gpu_ranks import ranks
 from benchmarks.gpu_rows import Run, row
+from benchmarks.gpu_training import GPT2, TINY, step_of, training_step
 from cs336kit import lm, measure, predict
 
 GIB = 2**30
@@ -93,7 +91,7 @@ def roofline(run: Run) -> Iterator[dict]:
     ]
     for n in tokens:
         cost = predict.matmul_cost(n, width, width)
-        operations.append((f"linear on {n} tokens", lambda n=n: x[:n] @ w, cost))
+        operations.append((f"linear on {n} tokens", lambda n=n: F.linear(x[:n], w), cost))
     for name, function, cost in operations:
         timing = measure.seconds(function, device=run.device, **run.timing)
         bound = None
@@ -106,7 +104,7 @@ def roofline(run: Run) -> Iterator[dict]:
 
 def optimizers(run: Run) -> Iterator[dict]:
     """Seconds and temporary bytes of one AdamW step on GPT-2's parameters: a loop, foreach, fused, and the course's own."""
-    config = TINY if run.tiny else _gpt2()
+    config = TINY if run.tiny else GPT2
     count = predict.parameters(config).total
     memory = run.fact("bandwidth")
     # Parameter and two moments are read and written, the gradient is read: 7 numbers of 4 bytes.
@@ -133,151 +131,6 @@ def optimizers(run: Run) -> Iterator[dict]:
         yield row("AdamW temporaries", temporary, "bytes", predicted=expected, way=name, parameters=count)
         del model, optimizer
         run.free()
-
-
-def memory(run: Run) -> Iterator[dict]:
-    """Saved activations and the peak of a training step, for a GPT-2 and a Llama, beside their predictions."""
-    models = {"gpt2": (_gpt2(), lm.DecoderOnly), "llama": (predict.MODELS["smollm2-135m"], lm.Llama)}
-    if run.tiny:
-        models = {"gpt2": (TINY, lm.DecoderOnly)}
-    sequence, batches = (32, (16,)) if run.tiny else (1024, (1, 4, 8))
-    cases = pairs(models.items(), ("fp32", "bf16", "autocast"), (False, True), batches)
-    for (name, (config, make)), precision, checkpointing, batch in cases:
-        how = {"precision": precision, "checkpointing": checkpointing, "batch": batch, "sequence": sequence}
-        setting = {"model": name, **how}
-        how |= {"attention": "sdpa", "device": run.device.type}
-        model = step = loss = None
-        try:
-            with sdpa_kernel(KERNELS["flash"]):
-                start = torch.cuda.memory_allocated() if run.device.type == "cuda" else 0
-                # At once where and in what it stays: drawing on the host takes seconds, and copies that were converted there
-                # would leave pieces of memory that the step is not predicted to find.
-                weights = torch.bfloat16 if predict.POLICIES[precision].weights == "bf16" else torch.float32
-                model = make(config, attention="sdpa", checkpointing=checkpointing, device=run.device, dtype=weights)
-                run.free()
-                step, loss, lasting = _step(model, config, batch, sequence, precision, run.device)
-                stats = None
-                if run.device.type == "cuda":
-                    torch.cuda.reset_peak_memory_stats()
-                    step()
-                step()  # the second step has its optimizer state
-                if run.device.type == "cuda":
-                    torch.cuda.synchronize()
-                    # Before anything else is done: pieces of memory that another pass left would be taken by none of these.
-                    stats = torch.cuda.memory_stats()
-                saved = measure.saved_activation_bytes(loss).total
-                expected = predict.saved_activation_bytes(config, **how).total
-                yield row("saved activations", saved, "bytes", predicted=expected, **setting)
-                if stats is None:
-                    peak = lasting() + measure.peak_bytes(step, device=run.device)
-                    expected = predict.step_peak(config, foreach=True, **how).total
-                    yield row("peak of a step", peak, "bytes", predicted=expected, **setting)
-                    continue
-            found = predict.step_allocation(config, capability=torch.cuda.get_device_capability()[0], **how)
-            measured = {
-                "peak of a step": (stats["allocated_bytes.all.peak"] - start, found.allocated),
-                "requested at the peak": (stats["requested_bytes.all.peak"] - start, found.requested),
-                "reserved at the peak": (stats["reserved_bytes.all.peak"], found.reserved),
-            }
-            for label, (counted, predicted) in measured.items():
-                yield row(label, counted, "bytes", predicted=predicted, **setting)
-        except torch.OutOfMemoryError as error:
-            run.skip(f"{name} {precision} at batch {batch}", error)
-        finally:
-            model = step = loss = lasting = None
-            run.free()
-
-
-def training_step(run: Run) -> Iterator[dict]:
-    """Seconds, tokens per second, MFU and idle share of a GPT-2 training step in bf16 and in autocast, as it is and compiled.
-
-    Attention and AdamW are fused. What matters most comes first: a stage that is stopped keeps the rows before.
-    """
-    # Rows of 50,257 logits do not begin at multiples of 16 bytes, for which tensor cores have no fast kernel. As nanoGPT.
-    config = TINY if run.tiny else replace(_gpt2(), vocab=50304)
-    sequence = 32 if run.tiny else 1024
-    cases = [(64, True, "cudnn", "bf16"), (64, True, "cudnn", "autocast"), (64, True, "flash", "autocast"), None,
-             (32, False, "flash", "autocast"), (16, False, "flash", "autocast"), (128, True, "cudnn", "bf16")]  # fmt: skip
-    if run.tiny:
-        cases = [(4, True, "flash", "autocast"), None, (2, True, "flash", "bf16"), (2, False, "flash", "autocast")]
-    for case in cases:
-        if case is None:  # nanoGPT's, of the size of the first
-            batch = cases[0][0]
-            work = predict.training_flops(config, batch=batch, sequence=sequence).total
-            yield from nanogpt(run, config, batch=batch, sequence=sequence, flops=work)
-            continue
-        batch, compiled, attention, precision = case
-        setting = {"batch": batch, "sequence": sequence, "vocab": config.vocab, "precision": precision,
-                   "compiled": compiled, "attention": attention, "optimizer": "fused"}  # fmt: skip
-        model = step = idle = None
-        try:
-            # What was compiled is found again by what was written, whatever the kernel of attention that it took then.
-            fresh = torch.compiler.config.patch(force_disable_caches=True)
-            with fresh, sdpa_kernel(KERNELS[attention], set_priority=True):
-                weights = torch.bfloat16 if precision == "bf16" else torch.float32
-                model = lm.DecoderOnly(config, attention="sdpa", device=run.device, dtype=weights)
-                step = _step(model, config, batch, sequence, precision, run.device, fused=True, compiled=compiled)[0]
-                timing = measure.seconds(step, device=run.device, **run.timing)
-                if run.device.type == "cuda":
-                    idle = _idle(run, step, setting)
-        except RuntimeError as error:
-            run.skip(f"training step {setting}", error)
-            continue
-        finally:
-            model = step = None
-            if compiled:
-                torch.compiler.reset()
-            run.free()
-        work = predict.training_flops(config, batch=batch, sequence=sequence).total
-        peak = run.peak("bf16")
-        yield row("step", timing, "s", predicted=peak and work / peak, flops=work, **setting)
-        yield row("throughput", batch * sequence / timing.median, "tokens/s", **setting)
-        if peak:
-            yield row("MFU", work / timing.median / peak, "fraction", **setting)
-        if idle is not None:
-            yield row("idle", idle, "fraction", **setting)
-    if run.device.type != "cuda":
-        run.skip("idle share of the GPU", "this run has no CUDA device")
-
-
-def _idle(run: Run, step: Callable[[], object], setting: dict) -> float | None:
-    """The idle share of a step, or None with a reason: a profiler that sees nothing costs no time that was measured."""
-    try:
-        return idle_share(step)
-    except Exception as error:
-        run.skip(f"idle share {setting}", error)
-        return None
-
-
-def idle_share(step: Callable[[], object], steps: int = 5) -> float:
-    """The part of the time from the first kernel of some steps to the last in which no kernel or copy ran.
-
-    RuntimeError where the profiler saw none.
-    """
-    # What Python does is left out: to write that down, too, makes a GPU wait.
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(steps):
-            step()
-        torch.cuda.synchronize()
-    # A region that has a name ("Optimizer.step") lies over its kernels and the gaps between them.
-    on_device = [
-        (event.time_range.start, event.time_range.end)
-        for event in profile.events() or ()
-        if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
-    ]
-    if not on_device:
-        raise RuntimeError("the profiler saw no kernel")
-    return idle_between(on_device)
-
-
-def idle_between(spans: list[tuple[float, float]]) -> float:
-    """The part of the time from the first start to the last end that no span covers; spans may overlap."""
-    spans = sorted(spans)
-    busy, until = 0.0, spans[0][0]
-    for start, end in spans:
-        busy += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return 1 - busy / (until - spans[0][0])
 
 
 def fp8_training(run: Run) -> Iterator[dict]:
@@ -319,7 +172,7 @@ def fp8_training(run: Run) -> Iterator[dict]:
         try:
             model = lm.DecoderOnly(wide, attention="sdpa", device=run.device)
             model = lm.precision(name, device=run.device).prepare(model)
-            step = _step(model, wide, batch, wide.context, "autocast", run.device, fused=True, compiled=True)[0]
+            step = step_of(model, wide, batch, wide.context, "autocast", run.device, fused=True, compiled=True)[0]
             timing = measure.seconds(step, device=run.device, **run.timing)
             yield row("step", timing, "s", precision=name, batch=batch, sequence=wide.context, d_model=wide.d_model,
                       compiled=True)  # fmt: skip
@@ -340,56 +193,16 @@ class Stage(NamedTuple):
 
 
 STAGES = {
-    "products": Stage(products, 110, 1),
-    "power": Stage(power, 40, 1),
-    "bandwidths": Stage(bandwidths, 70, 1),
-    "overlap": Stage(overlap, 40, 1),
-    "roofline": Stage(roofline, 50, 1),
-    "optimizers": Stage(optimizers, 50, 1),
-    "memory": Stage(memory, 180, 1),
+    "products": Stage(products, 90, 1),
+    "power": Stage(power, 30, 1),
+    "bandwidths": Stage(bandwidths, 50, 1),
+    "overlap": Stage(overlap, 30, 1),
+    "roofline": Stage(roofline, 30, 1),
+    "optimizers": Stage(optimizers, 40, 1),
+    "memory": Stage(memory, 120, 1),
+    "decoders": Stage(decoders, 150, 1),
     "training step": Stage(training_step, 280, 2),
     "fp8 training": Stage(fp8_training, 150, 2),
     "decoding": Stage(decoding, 60, 2),
     "ranks": Stage(ranks, 40, 2),
 }
-TINY = predict.TransformerConfig(layers=2, d_model=64, heads=4, vocab=256, context=32)
-_FLASH = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-#: Torch takes cuDNN's attention, on Hopper the fastest, only where it is asked to, and predictions of memory are flash's.
-#: cuDNN's alone: where torch cannot take it, it would say nothing and take the next, and the row would be flash's.
-KERNELS = {"flash": _FLASH, "cudnn": [SDPBackend.CUDNN_ATTENTION]}
-
-
-def _gpt2() -> predict.TransformerConfig:
-    return replace(predict.MODELS["gpt2"], dropout=0.0)
-
-
-def _step(
-    model, config, batch: int, sequence: int, precision: str, device: torch.device, *, fused: bool = False,
-    compiled: bool = False,
-):  # fmt: skip
-    """A training step as a function, its loss alone, and the bytes that last between steps (parameters and state)."""
-    kind = predict.POLICIES[precision]
-    # Foreach is the default on CUDA.
-    how = {"fused": True} if fused and device.type == "cuda" else {"foreach": True}
-    optimizer = torch.optim.AdamW(model.parameters(), **how)
-    x = torch.randint(config.vocab, (batch, sequence), device=device)
-
-    def loss():
-        with torch.autocast(device.type, dtype=torch.bfloat16) if kind.casts else contextlib.nullcontext():
-            logits = model(x)
-        return F.cross_entropy(logits.float().view(-1, config.vocab), x.view(-1))
-
-    if compiled:
-        # The loss with it: alone, it writes the logits three times in fp32. Static: else a second batch makes sizes symbols.
-        loss = torch.compile(loss, dynamic=False, backend="inductor" if device.type == "cuda" else "eager")
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        loss().backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    def lasting():
-        return sum(p.nbytes for p in model.parameters()) + measure.state_bytes(optimizer).total
-
-    return step, loss, lasting

@@ -1,5 +1,6 @@
 """A training step, request by request: what CUDA's caching allocator would hand out, and reserve from the driver."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.allocator import LT_WORKSPACE_BYTES, WORKSPACE_BYTES, Block, CachingAllocator
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.layouts import as_layout
-from cs336kit.predict.operations import ELEMENT_BYTES, HOST_INDICES, Op, Program, Storage
+from cs336kit.predict.operations import ELEMENT_BYTES, HOST_INDICES, Gradient, Op, Program, Storage
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import both_passes
@@ -50,7 +51,7 @@ class Replay(Ledger):
         self.allocator, self.blocks = allocator, dict[Storage, Block]()
 
     def hold(self, storage: Storage) -> None:
-        if storage not in self.holds and storage.bytes and storage.name != HOST_INDICES:
+        if storage not in self.blocks and storage.bytes and storage.name != HOST_INDICES:
             self.blocks[storage] = self.allocator.allocate(storage.bytes)
         super().hold(storage)
 
@@ -59,9 +60,13 @@ class Replay(Ledger):
         if storage not in self.holds and storage in self.blocks:
             self.allocator.release(self.blocks.pop(storage))
 
+    def write_over(self, old: Storage, new: Storage) -> None:
+        """From here on, the block of a storage is that of another one."""
+        self.blocks[new] = self.blocks.pop(old)
+
     def see(self, moment: str, place: str, extra: tuple[int, ...] = ()) -> None:
         super().see(moment, place, extra)
-        for block in [self.allocator.allocate(size) for size in extra if size]:
+        for block in [self.allocator.allocate(size) for size in extra if size][::-1]:
             self.allocator.release(block)
 
 
@@ -90,19 +95,22 @@ class Replayed(Walk):
 
     def __init__(self, program: Program, replay: Replay, workspaces: Workspaces):
         super().__init__(program, sums_in_place=True, ledger=replay)
-        self.workspaces = workspaces
+        self.replay, self.workspaces = replay, workspaces
 
     def _run(self, op: Op) -> None:
+        if op.over is not None:
+            self.replay.write_over(op.over, op.outputs[0].storage)
         super()._run(op)
         if op.kind in PRODUCTS:
             # What is checkpointed is recomputed by the thread of the backward pass.
             thread = "backward" if self.moment == "recomputation" else "forward"
             self.workspaces.need(thread, biased=op.kind == "linear" and len(op.inputs) > 2)
 
-    def _node(self, op: Op) -> None:
-        if op.kind in PRODUCTS and op.gradients:
+    def _returned(self, op: Op, gradient: Gradient, incoming: Sequence[Storage]) -> Storage:
+        storage = super()._returned(op, gradient, incoming)
+        if op.kind in PRODUCTS and gradient.bytes is not None:
             self.workspaces.need("backward")
-        super()._node(op)
+        return storage
 
 
 def step_allocation(

@@ -71,8 +71,9 @@ class Kernel:
     mask_columns: int = 1
     #: whether its output has the memory layout of the queries; else the heads come after the sequence
     follows: bool = True
-    #: bytes of its random state, and whether they are signed integers, which count as indices and lie in the host's memory
-    random_state: tuple[int, bool] = (0, False)
+    #: bytes of each tensor of its random state, and whether these are signed integers, which count as indices and lie in the
+    #: host's memory
+    random_state: tuple[tuple[int, ...], bool] = ((), False)
     #: queries and keys → bytes of each temporary tensor of its backward pass
     backward: Callable[["Tensor", "Tensor"], tuple[int, ...]] = _nothing
 
@@ -90,6 +91,8 @@ class Device:
     autocast_fp32: frozenset[str] = frozenset()
     #: operations that read fp16 and write fp32, without a copy in fp32
     widening: frozenset[str] = frozenset()
+    #: whether the backward pass of a softmax first makes a tensor of its gradient times its output
+    softmax_product: bool = False
     #: fused attention kernels in the order in which torch prefers them; if none takes the inputs, attention is written out
     kernels: tuple[Kernel, ...] = ()
     #: tokens, rows of the table, width → bytes of each temporary tensor in the backward pass of a look-up
@@ -99,6 +102,7 @@ class Device:
 
     def __post_init__(self) -> None:
         boolean("foreach", self.foreach)
+        boolean("softmax_product", self.softmax_product)
 
     def kernel(
         self,
@@ -133,8 +137,8 @@ class Device:
 
 #: Source: torch 2.13, aten/src/ATen/native/transformers/sdp_utils_cpp.cpp and cuda/sdp_utils.cpp (which kernel takes what),
 #: ATen/native/Dropout.cpp, ATen/autocast_mode.h, cuda/flash_attn/flash_api.cpp (mha_bwd), cuda/attention_backward.cu,
-#: ATen/native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu. On Hopper and Blackwell torch may
-#: take cuDNN's kernel, which keeps as much as flash attention does.
+#: ATen/native/cuda/SoftMax.cu (softmax_backward_cuda_out), Embedding.cu and EmbeddingBackwardKernel.cu. On Hopper and Blackwell
+#: torch may take cuDNN's kernel, which keeps as much as flash attention does.
 DEVICES = {
     device.name: device
     for device in (
@@ -149,16 +153,17 @@ DEVICES = {
             statistics={"bf16": "fp32", "fp16": "fp32"},
             autocast_fp32=frozenset({"layer_norm", "pow", "softmax"}),
             widening=frozenset({"softmax"}),
+            softmax_product=True,
             embedding=_embedding_backward,
             foreach=True,
             kernels=(
                 Kernel(
                     "flash", {"bf16": 8, "fp16": 8}, dropout=True, grouped=True, widest=256, pads=True,
-                    random_state=(24, False), backward=_flash_backward,
+                    random_state=((16, 8), False), backward=_flash_backward,
                 ),
                 Kernel(
                     "memory-efficient", {"fp32": 4, "bf16": 8, "fp16": 8}, dropout=True, mask=True, logsumexp_rows=32,
-                    value_widths=True, mask_columns=8, follows=False, random_state=(16, True), backward=_efficient_backward,
+                    value_widths=True, mask_columns=8, follows=False, random_state=((16,), True), backward=_efficient_backward,
                 ),
             ),
         ),

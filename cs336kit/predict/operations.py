@@ -122,6 +122,10 @@ class Op:
     scratch: tuple[int, ...] = ()
     #: bytes that it needs besides those under a dispatch mode, where torch otherwise works in place
     watched: int = 0
+    #: bytes of each temporary tensor of its forward pass, none of which a dispatch mode sees
+    passing: tuple[int, ...] = ()
+    #: the storage over which its result is written, unless a dispatch mode is on
+    over: Storage | None = None
     #: FLOPs of the forward pass by component; a multiply and an add are two
     flops: tuple[tuple[str, int], ...] = ()
     #: what it sends to other ranks, forward and backward

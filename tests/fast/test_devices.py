@@ -1,5 +1,6 @@
 """Devices as tables. More, against a CUDA build of torch: tests/torch/predict/test_cuda_rules.py."""
 
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -158,13 +159,13 @@ def test_which_fused_kernel_takes_which_heads(device, dtype, width, asked, taken
     ("precision", "change", "kept"),
     [
         # The rows of flash attention are counted as they are, and its random numbers have a state of 24 bytes.
-        ("bf16", {}, {"logsumexp": 4 * 2 * 4 * 5, "random state": 24}),
+        ("bf16", {}, {"logsumexp": 4 * 2 * 4 * 5, "random state": 16 + 8}),
         # Those of the other kernel in 32, its mask in columns of 8, its two random numbers as int64.
         ("fp32", {}, {"logsumexp": 4 * 2 * 4 * 32, "indices on the host": 16}),
         ("bf16", {"window": 3}, {"window mask": 2 * 5 * 8, "logsumexp": 4 * 2 * 4 * 32, "indices on the host": 16}),
         ("fp32", {"window": 3}, {"window mask": 4 * 5 * 8, "logsumexp": 4 * 2 * 4 * 32, "indices on the host": 16}),
         # Heads of 12 numbers become 16 wide for flash attention.
-        ("bf16", {"head_dim": 12}, {"logsumexp": 4 * 2 * 4 * 5, "random state": 24}),
+        ("bf16", {"head_dim": 12}, {"logsumexp": 4 * 2 * 4 * 5, "random state": 16 + 8}),
     ],
 )
 def test_what_fused_attention_keeps_on_cuda(precision, change, kept):
@@ -175,7 +176,10 @@ def test_what_fused_attention_keeps_on_cuda(precision, change, kept):
     assert {storage.bytes for storage in (*op.keeps[:3], op.keeps[-1])} == {
         (4 if precision == "fp32" else 2) * 2 * 5 * 64
     }
-    assert {storage.name: storage.bytes for storage in op.keeps[3:-1]} == kept
+    found = Counter()
+    for storage in op.keeps[3:-1]:
+        found[storage.name] += storage.bytes
+    assert found == kept
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ class Attend:
         b.free(y, unless=scaled_k)
         b.free(scaled_k)
         if mask is not None:
-            masked = b.add("mask", scores, mask)
+            masked = b.add("mask", scores, mask, over=True)
             b.free(scores)
             scores = masked
         weights = self.softmax(scores, inside=True)
@@ -211,7 +211,7 @@ class Attend:
     def softmax(self, scores: Tensor, *, inside: bool = False) -> Tensor:
         """The weights, with dropout if any. `inside`: torch's own function assigns them to the variable of the scores."""
         b, p = self.b, self.c.dropout
-        weights = b.softmax("softmax", scores, name="softmax output")
+        weights = b.softmax("softmax", scores, name="softmax output", safe=inside)
         if inside:
             b.free(scores)
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")

@@ -63,7 +63,7 @@ class MLP:
         b.hold(indices)
         b.free(given)
         wide = b.cast("scores/fp32", scores, "fp32")
-        soft = b.op("softmax", "softmax", [wide], (N, k), keeps_output=True, name="routing weights")
+        soft = b.softmax_in("fp32", "softmax", wide, name="routing weights")
         b.free(wide, unless=scores)
         weights = b.converted("weights/cast", soft, x.dtype, name="routing weights")
         held: tuple[Tensor, ...] = ()

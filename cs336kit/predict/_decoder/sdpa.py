@@ -91,7 +91,7 @@ def fused_attention(
     B, A, S, _ = q.shape
     logsumexp = Storage("logsumexp", 4 * B * A * round_up(S, kernel.logsumexp_rows))
     words, indices = kernel.random_state
-    state = [Storage(HOST_INDICES if indices else "random state", words)] if words else []
+    state = [Storage(HOST_INDICES if indices else "random state", size) for size in words]
     masks = [] if mask is None else [mask]
     return b.op(
         "fused", "sdpa", [q, k, v, *sinks], (*q.shape[:3], v.shape[-1]), keeps=[q, k, v, *masks, *sinks],
@@ -125,8 +125,8 @@ def _written_out(
     scores = new(b.matmul("scores", x, y, (B, A, S, S), flops, component="attention scores"))
     if mask is None and S > 1:
         mask = new(b.op("mask/where", "where", [], (S, S), dtype="fp32"))
-    masked = scores if mask is None else new(b.add("mask", scores, mask))
-    soft = b.softmax("softmax", masked, name="softmax output")
+    masked = scores if mask is None else new(b.add("mask", scores, mask, over=True))
+    soft = b.softmax("softmax", masked, name="softmax output", safe=True)
     weights = new(b.dropout("weights dropout", soft, dropout, mask="weights' dropout mask", name="dropped weights"))
     w = new(_batched(b, values, A))
     z = b.matmul("values", weights, w, (B, A, S, h), flops, component="attention values")

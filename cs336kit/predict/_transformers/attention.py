@@ -154,7 +154,7 @@ class Attention:
             if how.softmax == "as the input":
                 result = dtype
             wide = b.cast("softmax/wide", masked, dtype if how.softmax == "as the input" else "fp32")
-            soft = b.op("softmax", "softmax", [wide], masked.shape, keeps_output=True, name="softmax output")
+            soft = b.softmax_in(wide.dtype, "softmax", wide, name="softmax output")
             b.free(wide, unless=masked)
         b.free(masked)
         weights = b.converted("weights/cast", soft, result, name="copies of attention weights")

@@ -70,7 +70,7 @@ class MLP:
         tokens = b.view(x, N, D)
         given = b.linear("router", tokens, c.experts, component="router", name="router scores", cast="mlp inputs")
         wide = b.cast("scores/fp32", given, "fp32")
-        soft = b.op("softmax", "softmax", [wide], (N, c.experts), keeps_output=True, name="routing weights")
+        soft = b.softmax_in("fp32", "softmax", wide, name="routing weights")
         chosen = Storage(INDICES, 8 * rows)
         top = b.op("topk", "topk", [soft], (N, k), statistics=(chosen,), watched=soft.bytes)
         total = b.op("sum", "sum", [top], (N, 1), name="routing weights")

@@ -93,7 +93,7 @@ class Walk:
         self.variables: dict[Storage, int] | None = None
 
     def _release(self, op: Op) -> None:
-        for storage in op.keeps:
+        for storage in _as_freed(op, checkpointed=self.checkpointed):
             if not storage.leaf:
                 self.ledger.release(storage)
 
@@ -150,21 +150,27 @@ class Walk:
             self.variables[storage] = self.repeated
 
     def _run(self, op: Op) -> None:
+        # The last operation that is recomputed need not run if it saves only its inputs.
+        if op.allocates and not (self.saving and op is self.last and not op.keeps_after):
+            output, *statistics = op.allocates
+            if op.kind != "dropout":
+                self._variable(output)
+            for storage in statistics:
+                self.ledger.hold(storage)
+            if op.kind == "dropout":  # the mask comes first
+                self._variable(output)
+            self._save(op)
+            self.ledger.see(self.moment, op.place, op.scratch if op.wires else op.passing if self.sums_in_place else ())
+            for storage in statistics:
+                self.ledger.drop(storage)
+        else:
+            self._save(op)
+
+    def _save(self, op: Op) -> None:
         if self.saving:
             for storage in op.keeps:
                 if not storage.leaf:
                     self.ledger.keep(storage)
-            if op is self.last and not op.keeps_after:
-                return
-        if not op.allocates:
-            return
-        output, *statistics = op.allocates
-        self._variable(output)
-        for storage in statistics:
-            self.ledger.hold(storage)
-        self.ledger.see(self.moment, op.place, op.scratch if op.wires else ())
-        for storage in statistics:
-            self.ledger.drop(storage)
 
     def _repeat_forward(self, block: Repeat) -> None:
         saving = self.saving
@@ -273,12 +279,10 @@ class Walk:
             return
         moment = _BACKWARD[op.part]
         returned: list[tuple[Gradient, Storage]] = []
-        for gradient in op.gradients:
-            storage = incoming[0] if gradient.bytes is None else Storage("gradient", gradient.bytes)
-            if self.sums_in_place and _is_view(op, gradient):
-                self.views.add(storage)
-            self.ledger.hold(storage)
-            returned.append((gradient, storage))
+        for gradient in _as_computed(op):
+            returned.append((gradient, self._returned(op, gradient, incoming)))
+        if len(returned) > 1:
+            returned.sort(key=lambda each: op.gradients.index(each[0]))
         self.ledger.see(moment, op.place, op.scratch if self.sums_in_place else (*op.scratch, op.watched))
         if checkpointed:  # what was recomputed belongs to the node
             self._release(op)
@@ -293,6 +297,14 @@ class Walk:
         self._release_block(op)
         for gradient, storage in returned:
             self._collect(op, moment, gradient, storage)
+
+    def _returned(self, op: Op, gradient: Gradient, incoming: Sequence[Storage]) -> Storage:
+        """What a node returns for one of its inputs: the incoming gradient itself, or a new tensor."""
+        storage = incoming[0] if gradient.bytes is None else Storage("gradient", gradient.bytes)
+        if self.sums_in_place and _is_view(op, gradient):
+            self.views.add(storage)
+        self.ledger.hold(storage)
+        return storage
 
     def _collect(self, op: Op, moment: str, gradient: Gradient, storage: Storage) -> None:
         tensor = gradient.of
@@ -334,6 +346,24 @@ class Walk:
         self.ledger.see(moment, place)
         self.ledger.drop(old)
         return new
+
+
+def _as_computed(op: Op) -> Sequence[Gradient]:
+    """Torch computes gradients in the order of its arguments' names: of a product, the second factor's first."""
+    second_first = op.kind in ("matmul", "mul") or (op.kind == "linear" and len(op.inputs) == 2)
+    return op.gradients[::-1] if second_first else op.gradients
+
+
+def _as_freed(op: Op, *, checkpointed: bool) -> Sequence[Storage]:
+    """What it saved, in the order of its arguments' names, too; what was recomputed is freed the other way round."""
+    if op.kind in ("matmul", "mul") or (op.kind == "linear" and len(op.inputs) > 2):
+        kept = op.keeps[::-1]
+    elif op.kind == "sdpa" and op.keeps:
+        queries, keys, *others = op.keeps
+        kept = (keys, *others[:1], queries, *others[1:])
+    else:
+        kept = op.keeps
+    return kept[::-1] if checkpointed else kept
 
 
 def _is_view(op: Op, gradient: Gradient) -> bool:

@@ -231,11 +231,13 @@ class Builder(Writer):
         """A part of the last axis as a view; its gradient is written into zeros of x's size."""
         return self.views(place, "slice", x, (*x.shape[:-1], width))[0]
 
-    def add(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
-        """x + y, in the wider of both types; both get the same gradient."""
+    def add(self, place: str, x: Tensor, y: Tensor, *, name: str = "", over: bool = False) -> Tensor:
+        """x + y, in the wider of both types; both get the same gradient. `over`: torch writes it over x."""
         dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
         shape = x.shape if x.elements >= y.elements else y.shape
-        return self.op(place, "add", [x, y], shape, dtype=dtype, passes=True, name=name)
+        return self.op(
+            place, "add", [x, y], shape, dtype=dtype, passes=True, name=name, over=x.storage if over else None
+        )
 
     def chunk(self, place: str, x: Tensor) -> tuple[Tensor, ...]:
         """The two halves of the last axis."""
@@ -277,16 +279,28 @@ class Builder(Writer):
         self.free(x, noise)
         return y
 
-    def softmax(self, place: str, x: Tensor, *, name: str) -> Tensor:
-        """torch.softmax, which saves its output. If a device's autocast runs it in fp32, a copy of x is made."""
+    def softmax(self, place: str, x: Tensor, *, name: str, safe: bool = False) -> Tensor:
+        """torch.softmax, which saves its output. If a device's autocast runs it in fp32, a copy of x is made.
+
+        `safe`: rows in which everything is masked become zeros. They are looked for, which autograd does not record.
+        """
         dtype, given = x.dtype, x
         if self.policy.casts and "softmax" in self.device.autocast_fp32:
             dtype = "fp32"
             if not (x.dtype == "fp16" and "softmax" in self.device.widening):
                 x = self.cast(f"{place}/fp32", x, dtype)
-        y = self.op(place, "softmax", [x], x.shape, dtype=dtype, keeps_output=True, name=name)
+        y = self.softmax_in(dtype, place, x, name=name, safe=safe)
         self.free(x, unless=given)
         return y
+
+    def softmax_in(self, dtype: str, place: str, x: Tensor, *, name: str, safe: bool = False) -> Tensor:
+        """The kernel of a softmax whose result has this type. On some devices, its backward pass makes grad · output first."""
+        scratch = (x.elements * ELEMENT_BYTES[dtype],) if self.device.softmax_product else ()
+        # Whether each score is −inf, whether all of a row are, and a zero.
+        passing = (x.elements, x.elements // x.shape[-1], 4) if safe else ()
+        return self.op(
+            place, "softmax", [x], x.shape, dtype=dtype, keeps_output=True, name=name, scratch=scratch, passing=passing
+        )
 
     def merge_heads(self, z: Tensor) -> Tensor:
         """(B, A, S, h) to (B, S, A·h) for the output matrix: z is copied and freed, unless it has one head or position."""

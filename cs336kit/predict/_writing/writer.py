@@ -175,6 +175,8 @@ class Writer:
         passes: bool = False,
         scratch: tuple[int, ...] = (),
         watched: int = 0,
+        passing: tuple[int, ...] = (),
+        over: Storage | None = None,
         flops: Sequence[tuple[str, int]] = (),
         gradient_flops: int = 0,
         alias: bool = False,
@@ -220,7 +222,7 @@ class Writer:
         self.items.append(
             Op(
                 self.prefix + place, kind, tuple(inputs), (result,), () if alias else (output, *statistics), kept, gradients,
-                self.part, scratch, watched, tuple(flops), wires,
+                self.part, scratch, watched, passing, over, tuple(flops), wires,
             )
         )  # fmt: skip
         return result

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks import gpu, gpu_peer, gpu_power, gpu_stages
+from benchmarks import gpu, gpu_peer, gpu_power, gpu_stages, gpu_training
 from benchmarks.gpu_rows import Run, row
 from benchmarks.gpu_stages import STAGES
 from cs336kit import lm, measure, predict
@@ -264,8 +264,8 @@ def test_a_host_that_waits_for_its_copy_keeps_no_other_stream_waiting(monkeypatc
 
 
 def test_idle_is_what_no_span_covers():
-    assert gpu_stages.idle_between([(0.0, 2.0), (1.0, 3.0), (4.0, 10.0)]) == pytest.approx(0.1)
-    assert gpu_stages.idle_between([(5.0, 6.0)]) == 0
+    assert gpu_training.idle_between([(0.0, 2.0), (1.0, 3.0), (4.0, 10.0)]) == pytest.approx(0.1)
+    assert gpu_training.idle_between([(5.0, 6.0)]) == 0
 
 
 @pytest.fixture
@@ -290,13 +290,13 @@ def profiled(monkeypatch):
 def test_a_name_over_kernels_is_no_work(profiled):
     # Optimizer.step has one, which reaches from its first kernel to its last.
     profiled((0.0, 10.0, True), (0.0, 1.0, False), (9.0, 10.0, False))
-    assert gpu_stages.idle_share(lambda: None) == pytest.approx(0.8)
+    assert gpu_training.idle_share(lambda: None) == pytest.approx(0.8)
 
 
 def test_a_profiler_that_sees_nothing_loses_no_step(profiled):
     profiled()
     run = Run(torch.device("cpu"), tiny=True)
-    assert gpu_stages._idle(run, lambda: None, {"batch": 2}) is None
+    assert gpu_training._idle(run, lambda: None, {"batch": 2}) is None
     assert run.skipped == ["idle share {'batch': 2}: the profiler saw no kernel"]
 
 
@@ -323,15 +323,15 @@ def test_a_model_is_gone_before_the_next_is_measured(rehearsal, stage):
     assert seen.made and seen.alive and not any(seen.alive[1::2] if stage == "memory" else seen.alive)
 
 
-@pytest.mark.parametrize("attention", gpu_stages.KERNELS)
+@pytest.mark.parametrize("attention", gpu_training.KERNELS)
 def test_the_attention_that_is_named_comes_first(attention):
-    with sdpa_kernel(gpu_stages.KERNELS[attention], set_priority=True):
+    with sdpa_kernel(gpu_training.KERNELS[attention], set_priority=True):
         first = SDPBackend(torch._C._get_sdp_priority_order()[0]).name
     assert first == f"{attention.upper()}_ATTENTION"
 
 
 def test_no_other_kernel_stands_in_for_cudnn_s():
-    with sdpa_kernel(gpu_stages.KERNELS["cudnn"], set_priority=True):
+    with sdpa_kernel(gpu_training.KERNELS["cudnn"], set_priority=True):
         enabled = [f for f in ("flash", "mem_efficient", "math") if getattr(torch.backends.cuda, f"{f}_sdp_enabled")()]
         assert enabled == [] and torch.backends.cuda.cudnn_sdp_enabled()
 
@@ -365,11 +365,11 @@ def test_a_clone_of_nanogpt_is_timed_beside_the_course(monkeypatch, tmp_path):
     (tmp_path / "empty").mkdir()
     run, how = Run(torch.device("cpu"), tiny=True), {"batch": 2, "sequence": 8, "flops": 1}
     monkeypatch.setenv("NANOGPT", str(tmp_path))
-    (timed,) = gpu_peer.nanogpt(run, gpu_stages.TINY, **how)
+    (timed,) = gpu_peer.nanogpt(run, gpu_training.TINY, **how)
     assert timed["label"] == "nanoGPT's step" and timed["measured"] > 0 and run.skipped == []
     for folder in ("", str(tmp_path / "empty")):
         monkeypatch.setenv("NANOGPT", folder)
-        assert list(gpu_peer.nanogpt(run, gpu_stages.TINY, **how)) == []
+        assert list(gpu_peer.nanogpt(run, gpu_training.TINY, **how)) == []
     assert [reason.partition(":")[0] for reason in run.skipped] == ["nanoGPT's step"] * 2
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
+from math import prod
 
 import numpy
 import pytest
@@ -181,14 +182,24 @@ def test_a_gradient_is_handed_to_whatever_needs_one_as_large_as_it_is(name):
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_what_an_operation_needs_for_a_moment(name):
-    for op in operations_of(name):
-        size = op.outputs[0].bytes
-        if op.kind in ("square", "rsqrt"):
-            assert op.scratch == (size, size), op
-        elif op.kind not in ("sdpa", "embedding"):
-            assert not op.scratch, op
-        # Where torch works in place unless somebody watches.
-        assert op.watched == (op.inputs[0].bytes if op.kind in ("index", "topk") else 0)
+    for how, listed in programs(name):
+        for op, _ in listed.operations():
+            size = op.outputs[0].bytes
+            if op.kind in ("square", "rsqrt"):
+                assert op.scratch == (size, size), op
+            elif op.kind == "softmax" and how.get("device") == "cuda":  # its gradient times its output
+                assert op.scratch == (size,), op
+            elif op.kind not in ("sdpa", "embedding"):
+                assert not op.scratch, op
+            # Where torch works in place unless somebody watches.
+            assert op.watched == (op.inputs[0].bytes if op.kind in ("index", "topk") else 0)
+            # Torch's own function adds a mask in place, and looks for rows in which everything is masked.
+            assert op.over == (op.inputs[0].storage if op.place.endswith("/sdpa/mask") else None), op
+            if op.place.endswith("/sdpa/softmax"):
+                *rows, columns = op.outputs[0].shape
+                assert op.passing == (prod(rows) * columns, prod(rows), 4), op
+            else:
+                assert not op.passing, op
 
 
 #: Operations that show the elements of their first input, or write into it.
