@@ -2,7 +2,7 @@
 
 Each row is a rule of torch 2.13. What is saved was observed with saved-tensor hooks, on CUDA with fake tensors (which need
 no GPU). No hook shows the temporary tensors of CUDA's backward kernels (`backward`, `embedding`): they are computed
-from the kernels' sources, and with them an H200 requested what `predict.step_allocation` says, to the byte, in 36 steps
+from the kernels' sources, and with them an H200 requested what `predict.step_allocation` says, to the byte, in 96 steps
 (tests/slow/test_records.py). Layer norm's partial sums and cuDNN's workspaces are left out.
 """
 
