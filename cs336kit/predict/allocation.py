@@ -157,15 +157,17 @@ def step_allocation(
                 allocator.allocate(leaf.tensor.elements * ELEMENT_BYTES[kind.master_weights])
     for step in range(2):
         replay = Replay(allocator)
-        both_passes(Replayed(written, replay, workspaces), written)
+        walk = both_passes(Replayed(written, replay, workspaces), written)
         if step == 0:
             for size in state_requests(written, optimizer.lower(), implementation):
                 allocator.allocate(size)
         temporary = temporary_requests(written, optimizer.lower(), implementation)
-        for block in [allocator.allocate(size) for size in temporary]:
+        for block in [allocator.allocate(size) for size in temporary][::-1]:  # a list is freed from its end
             allocator.release(block)
-        for block in replay.blocks.values():
-            allocator.release(block)
+        # Gradients are freed in the order of their parameters, and the loss last.
+        gradients = [walk.waiting[leaf.tensor.source] for leaf in written.leaves if leaf.tensor.source in walk.waiting]
+        for storage in dict.fromkeys([*gradients, *replay.blocks]):
+            allocator.release(replay.blocks[storage])
     most = allocator.most_requested, allocator.most_allocated, allocator.reserved
     return StepAllocation(*most, workspaces.total, sum(data))
 

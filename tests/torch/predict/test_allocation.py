@@ -1,16 +1,19 @@
 """A step as CUDA's allocator counts it: the rounding against real steps on a CPU, the replay against the walk."""
 
+import json
 import random
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.gpu_memory import step_with
 from cs336kit import lm, measure, predict
-from cs336kit.predict import step_allocation, step_peak, step_timeline
+from cs336kit.predict import allocation, step_allocation, step_peak, step_timeline
 from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.allocator import MIB, CachingAllocator, allocated_bytes
 from cs336kit.predict.training import _walked, both_passes
@@ -33,6 +36,29 @@ def test_rounded_storages_are_those_of_a_real_step(seed):
     written = predict.program(config, batch=2, sequence=7, checkpointing=seed % 3 == 0, **options)
     walk = _walked(written, round_to=512)
     assert max(peak.bytes for peak in walk.ledger.peaks.values()) == max(point.live_bytes for point in points)
+
+
+RECORDED = json.loads(Path(__file__).with_name("requests_h200.json").read_text())["steps"]
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=[step["setting"]["model"] for step in RECORDED])
+def test_every_request_of_two_steps_comes_as_an_h200_recorded_it(recorded, monkeypatch):
+    """From the token ids on, as torch's own recorder wrote them down: bytes where they are requested, −bytes where freed."""
+    step, requests = step_with(recorded["setting"]), []
+
+    class Recorder(CachingAllocator):
+        def allocate(self, request):
+            requests.append(request)
+            return super().allocate(request)
+
+        def release(self, block):
+            requests.append(-block.requested)
+            super().release(block)
+
+    monkeypatch.setattr(allocation, "CachingAllocator", Recorder)
+    step_allocation(step.config, fused=step.fused, **step.how)
+    parameters = len(predict.parameter_shapes(step.config))
+    assert requests[parameters:] == recorded["requests"]
 
 
 @pytest.mark.parametrize("seed", range(12))
