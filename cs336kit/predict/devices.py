@@ -1,9 +1,9 @@
 """What autograd saves, where devices differ: a device is a table that the builder of a program reads.
 
 Each row is a rule of torch 2.13. What is saved was observed with saved-tensor hooks, on CUDA with fake tensors (which need
-no GPU). No hook shows the temporary tensors of CUDA's backward kernels (`backward`, `embedding`): they are computed
+no GPU). No hook shows the temporary tensors of CUDA's kernels (`forward`, `backward`, `embedding`): they are computed
 from the kernels' sources, and with them an H200 requested what `predict.step_allocation` says, to the byte, in 96 steps
-(tests/slow/test_records.py). Layer norm's partial sums and cuDNN's workspaces are left out.
+(tests/slow/test_records.py). Partial sums of columns (gradients of biases and norms) and cuDNN's workspaces are left out.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,24 @@ def _flash_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
     scratch = (4 * B * A * rows, 4 * B * A * rows * wide)
     expanded = k.bytes // k.shape[1] * A
     return scratch + ((expanded, expanded) if k.shape[1] < A else ())
+
+
+#: Multiprocessors of the device whose rules these are (H100, H200).
+MULTIPROCESSORS = 132
+
+
+def _flash_forward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
+    """Few rows of queries leave the device idle: keys are divided among parts, each with sums and an output in fp32."""
+    B, A, S, h = q.shape
+    rows, blocks = B * A * -(-S // 64), -(-k.shape[2] // (256 if h <= 64 else 128 if h <= 128 else 64))
+    at_once = 2 * MULTIPROCESSORS
+    if rows >= 0.8 * at_once:
+        return ()
+    # Another part is no use where the longest has as many blocks as before.
+    counts = [n for n in range(1, min(128, at_once, blocks) + 1) if n == 1 or -(-blocks // n) != -(-blocks // (n - 1))]
+    filled = {n: rows * n / at_once / -(-rows * n // at_once) for n in counts}
+    parts = next(n for n in counts if filled[n] >= 0.85 * max(filled.values()))
+    return (4 * parts * B * A * S, 4 * parts * B * A * S * -(-h // 32) * 32) if parts > 1 else ()
 
 
 def _efficient_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
@@ -74,6 +92,8 @@ class Kernel:
     #: bytes of each tensor of its random state, and whether these are signed integers, which count as indices and lie in the
     #: host's memory
     random_state: tuple[tuple[int, ...], bool] = ((), False)
+    #: queries and keys → bytes of each temporary tensor of its forward pass, without dropout
+    forward: Callable[["Tensor", "Tensor"], tuple[int, ...]] = _nothing
     #: queries and keys → bytes of each temporary tensor of its backward pass
     backward: Callable[["Tensor", "Tensor"], tuple[int, ...]] = _nothing
 
@@ -136,9 +156,9 @@ class Device:
 
 
 #: Source: torch 2.13, aten/src/ATen/native/transformers/sdp_utils_cpp.cpp and cuda/sdp_utils.cpp (which kernel takes what),
-#: ATen/native/Dropout.cpp, ATen/autocast_mode.h, cuda/flash_attn/flash_api.cpp (mha_bwd), cuda/attention_backward.cu,
-#: ATen/native/cuda/SoftMax.cu (softmax_backward_cuda_out), Embedding.cu and EmbeddingBackwardKernel.cu. On Hopper and Blackwell
-#: torch may take cuDNN's kernel, which keeps as much as flash attention does.
+#: cuda/flash_attn/flash_api.cpp (num_splits_heuristic, mha_bwd) and cuda/attention_backward.cu there; ATen/autocast_mode.h;
+#: in ATen/native: Dropout.cpp, cuda/SoftMax.cu (softmax_backward_cuda_out), cuda/Embedding.cu and EmbeddingBackwardKernel.cu.
+#: On Hopper and Blackwell torch may take cuDNN's kernel, which keeps as much as flash attention does.
 DEVICES = {
     device.name: device
     for device in (
@@ -159,7 +179,7 @@ DEVICES = {
             kernels=(
                 Kernel(
                     "flash", {"bf16": 8, "fp16": 8}, dropout=True, grouped=True, widest=256, pads=True,
-                    random_state=((16, 8), False), backward=_flash_backward,
+                    random_state=((16, 8), False), forward=_flash_forward, backward=_flash_backward,
                 ),
                 Kernel(
                     "memory-efficient", {"fp32": 4, "bf16": 8, "fp16": 8}, dropout=True, mask=True, logsumexp_rows=32,

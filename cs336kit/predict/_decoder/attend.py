@@ -97,7 +97,7 @@ class Attend:
             mask = padded_mask(b, kernel, given_mask)
             b.free(given_mask, unless=mask)
         z = fused_attention(
-            b, kernel, q, k, v, mask=mask, flops=(self._scores_flops, self._values_flops),
+            b, kernel, q, k, v, mask=mask, dropout=bool(c.dropout and b.train), flops=(self._scores_flops, self._values_flops),
             sinks=[b.parameter("sinks", c.heads)] if c.sinks else [],
             scratch=() if self.masks else b.ranks.ring_bytes(k, v),
         )  # fmt: skip

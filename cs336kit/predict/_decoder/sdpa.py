@@ -56,12 +56,14 @@ def scaled_dot_product_attention(
     if kernel is None:
         z = _written_out(b, q, k, v, mask, p, grouped and fewer, flops)
     else:
-        z = _fused(b, kernel, q, k.x, v.x, mask, flops)
+        z = _fused(b, kernel, q, k.x, v.x, mask, p > 0, flops)
     b.free(*[copy.x for copy in (q, k, v) if copy.x not in given])
     return z
 
 
-def _fused(b: Builder, kernel: Kernel, query: Heads, k: Tensor, v: Tensor, mask: Tensor | None, flops: int) -> Tensor:
+def _fused(
+    b: Builder, kernel: Kernel, query: Heads, k: Tensor, v: Tensor, mask: Tensor | None, dropout: bool, flops: int
+) -> Tensor:
     q = query.x
     B, A, S, h = q.shape
     if h % kernel.types[q.dtype]:
@@ -69,7 +71,7 @@ def _fused(b: Builder, kernel: Kernel, query: Heads, k: Tensor, v: Tensor, mask:
             f"head_dim={h} is padded by this kernel, which flavour='transformers' does not count; use a multiple of 8"
         )
     whole = None if mask is None else padded_mask(b, kernel, mask)
-    z = fused_attention(b, kernel, q, k, v, mask=whole, flops=(flops, flops))
+    z = fused_attention(b, kernel, q, k, v, mask=whole, dropout=dropout, flops=(flops, flops))
     if whole is not None:
         b.free(whole, unless=mask)
     # The output has the queries' order in memory.
@@ -84,7 +86,7 @@ def padded_mask(b: Builder, kernel: Kernel, mask: Tensor) -> Tensor:
 
 
 def fused_attention(
-    b: Builder, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, flops: tuple[int, int],
+    b: Builder, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, dropout: bool, flops: tuple[int, int],
     sinks: Sequence[Tensor] = (), scratch: tuple[int, ...] = (),
 ) -> Tensor:  # fmt: skip
     """A fused kernel on queries, keys and values of (batch, heads, sequence, width); `flops` are those of its two products."""
@@ -97,6 +99,7 @@ def fused_attention(
         "fused", "sdpa", [q, k, v, *sinks], (*q.shape[:3], v.shape[-1]), keeps=[q, k, v, *masks, *sinks],
         keeps_output=True, statistics=(logsumexp, *state), name="attention output's input",
         flops=(("attention scores", flops[0]), ("attention values", flops[1])), scratch=(*kernel.backward(q, k), *scratch),
+        passing=() if dropout else kernel.forward(q, k),
     )  # fmt: skip
 
 
