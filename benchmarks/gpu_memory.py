@@ -8,8 +8,10 @@ import json
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +25,10 @@ from cs336kit.predict import TransformerConfig
 
 #: Models whose steps are measured at several batches.
 MODELS = {"gpt2": GPT2, "llama": predict.MODELS["smollm2-135m"]}
-#: How many random decoders there are, and how many processes at once: the largest steps together fit into 80 GB.
+#: How many random decoders there are, and how many processes at once.
 DECODERS, AT_ONCE = 60, 6
+#: What CUDA's context and its kernels take of the device in each process, and some more.
+CONTEXT_BYTES = 2**30
 #: A row's label → the statistic of torch's allocator that it is.
 STATISTICS = {
     "peak of a step": "allocated_bytes.all.peak",
@@ -110,14 +114,43 @@ def _rows(run: Run, steps: list[Step]) -> Iterator[dict]:
             for label, (counted, predicted) in watched(run, step).items():
                 yield row(label, counted, "bytes", predicted=predicted, **step.setting)
         return
+    room = Room(torch.cuda.get_device_properties(run.device).total_memory)
+    predicted = [predictions(step) for step in steps]
+
+    def apart(step: Step, expected: dict[str, int]) -> dict[str, int] | str:
+        with room.of(expected["reserved at the peak"] + CONTEXT_BYTES):
+            return _apart(step)
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for step, found in zip(steps, pool.map(_apart, steps), strict=True):
+        for step, expected, found in zip(steps, predicted, pool.map(apart, steps, predicted), strict=True):
             if isinstance(found, str):
                 run.skip(" ".join(map(str, step.setting.values())), found)
                 continue
-            predicted = predictions(step)
             for label, counted in found.items():
-                yield row(label, counted, "bytes", predicted=predicted[label], **step.setting)
+                yield row(label, counted, "bytes", predicted=expected[label], **step.setting)
+
+
+class Room:
+    """A device's bytes, of which processes that run at the same time take parts: one that finds too few gives cached ones back,
+    and would not reserve what it reserves alone.
+    """
+
+    def __init__(self, total: int):
+        self.total = self.left = total
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def of(self, size: int) -> Iterator[None]:
+        """Wait until there is room for this many bytes, or nobody else has any."""
+        with self._changed:
+            self._changed.wait_for(lambda: size <= self.left or self.left == self.total)
+            self.left -= size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.left += size
+                self._changed.notify_all()
 
 
 def predictions(step: Step, capability: int | None = None) -> dict[str, int]:

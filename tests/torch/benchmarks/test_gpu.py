@@ -2,8 +2,11 @@ import contextlib
 import gc
 import json
 import subprocess
+import threading
+import time
 import venv
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks import gpu, gpu_peer, gpu_power, gpu_stages, gpu_training
+from benchmarks import gpu, gpu_memory, gpu_peer, gpu_power, gpu_stages, gpu_training
 from benchmarks.gpu_rows import Run, row
 from benchmarks.gpu_stages import STAGES
 from cs336kit import lm, measure, predict
@@ -402,6 +405,50 @@ def test_the_table_of_the_readme_is_the_record_s():
         f"| {ms[4][0]:.1f} ms | {ms[4][1]:.1f} ms |",
     ):
         assert end in said, end
+
+
+def test_steps_that_run_at_the_same_time_find_the_room_that_they_have_alone():
+    room, now, sums, together = gpu_memory.Room(10), [], [], threading.Barrier(2, timeout=60)
+
+    def step(size, meet=False):
+        with room.of(size):
+            now.append(size)
+            sums.append(sum(now))
+            if meet:
+                together.wait()
+            time.sleep(0.002)
+            now.remove(size)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(step, [3, 7], [True, True]))  # each waits until the other runs
+        list(pool.map(step, [3, 4, 5, 6, 2, 2, 9, 1]))
+        assert max(sums) <= 10 and len(sums) == 10
+        # What is too large for the device runs alone, and says so itself.
+        list(pool.map(step, [30, 4, 5]))
+    assert {30} < set(sums[10:]) <= {30, 4, 5, 9} and room.left == 10
+
+
+def test_the_steps_of_a_record_are_those_that_were_measured(monkeypatch):
+    """On a GPU whose processes are made up: every row beside its prediction, a step that fails with the reason."""
+    asked = []
+
+    def apart(step):
+        asked.append(step.setting["model"])
+        return "CUDA error: unknown" if step.setting["model"] == "decoder 1" else gpu_memory.predictions(step, 9)
+
+    monkeypatch.setattr(gpu_memory, "_apart", apart)
+    monkeypatch.setattr(gpu_memory, "DECODERS", 3)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 * 2**30))
+    run = SimpleNamespace(
+        device=torch.device("cuda"), tiny=False, skip=lambda what, why: asked.append(f"{what[:9]}: {why}")
+    )
+    rows = list(gpu_memory.decoders(run))
+    assert sorted(asked) == ["decoder 0", "decoder 1", "decoder 1: CUDA error: unknown", "decoder 2"]
+    assert [r["setting"]["model"] for r in rows] == ["decoder 0"] * 4 + ["decoder 2"] * 4
+    assert all(r["measured"] == r["predicted"] for r in rows)
+    for r in rows:
+        assert gpu_memory.step_with(json.loads(json.dumps(r["setting"]))) == gpu_memory.step_with(r["setting"])
 
 
 def test_a_gpu_without_room_for_the_large_model_skips_it(monkeypatch, tmp_path):
