@@ -153,14 +153,12 @@ class Walk:
         # The last operation that is recomputed need not run if it saves only its inputs.
         if op.allocates and not (self.saving and op is self.last and not op.keeps_after):
             output, *statistics = op.allocates
-            if op.kind != "dropout":
-                self._variable(output)
-            for storage in statistics:
-                self.ledger.hold(storage)
-            if op.kind == "dropout":  # the mask comes first
-                self._variable(output)
+            # Of a dropout the mask comes first.
+            for storage in (*statistics, output) if op.kind == "dropout" else op.allocates:
+                (self._variable if storage is output else self.ledger.hold)(storage)
             self._save(op)
-            self.ledger.see(self.moment, op.place, op.scratch if op.wires else op.passing if self.sums_in_place else ())
+            beside = op.passing if self.sums_in_place else ()
+            self.ledger.see(self.moment, op.place, op.scratch if op.wires else beside)
             for storage in statistics:
                 self.ledger.drop(storage)
         else:
@@ -360,7 +358,7 @@ def _as_freed(op: Op, *, checkpointed: bool) -> Sequence[Storage]:
         kept = op.keeps[::-1]
     elif op.kind == "sdpa" and op.keeps:
         queries, keys, *others = op.keeps
-        kept = (keys, *others[:1], queries, *others[1:])
+        kept = (keys, queries, *others)
     else:
         kept = op.keeps
     return kept[::-1] if checkpointed else kept
