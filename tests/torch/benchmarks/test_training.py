@@ -24,5 +24,6 @@ def test_the_tables_are_printed(capsys, monkeypatch):
 
 def test_one_step_of_each_kind():
     seconds = bench.step_seconds(device="cpu", repeats=1)
-    assert list(seconds) == ["bare loop", "train, fp32", "train, autocast", "train, fp8"]
+    # A CPU has no units for fp8, and would take a minute.
+    assert list(seconds) == ["bare loop", "train, fp32", "train, autocast"]
     assert all(value > 0 for value in seconds.values())

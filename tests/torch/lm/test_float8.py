@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from cs336kit.lm import Float8Linear, Linear, pretrain, quantize, scaled_matmul
+from cs336kit.lm import Float8Linear, Linear, course_text, encode, pretrain, quantize, scaled_matmul
 from cs336kit.lm.float8 import E4M3, E5M2, Float8Matmul, transformer_engine, use_float8
 from cs336kit.predict import TransformerConfig
 
@@ -127,7 +127,8 @@ def test_experts_that_see_any_number_of_rows_learn_in_fp8(monkeypatch):
         layers=1, d_model=16, heads=2, d_ff=32, context=20, vocab=256, experts=4, experts_per_token=2, mlp="swiglu",
     )  # fmt: skip
     # 3 sequences of 20 tokens, and in the held-out part as many as come.
-    done = pretrain(config, batch=3, sequence=20, steps=2, max_lr=1e-2, precision="fp8")
+    how = {"batch": 3, "sequence": 20, "steps": 2, "max_lr": 1e-2, "data": encode(course_text())[:3000]}
+    done = pretrain(config, **how, precision="fp8")
     assert all(map(math.isfinite, (*done.losses, done.validation_loss)))
 
 
