@@ -23,8 +23,8 @@ from benchmarks.gpu_training import GPT2, KERNELS, TINY, step_of
 from cs336kit import lm, measure, predict
 from cs336kit.predict import TransformerConfig
 
-#: Models whose steps are measured at several batches.
-MODELS = {"gpt2": GPT2, "llama": predict.MODELS["smollm2-135m"]}
+#: Models whose steps are measured at several batches, and that of a rehearsal.
+KNOWN, REHEARSED = {"gpt2": GPT2, "llama": predict.MODELS["smollm2-135m"]}, {"tiny": TINY}
 #: How many random decoders there are, and how many processes at once.
 DECODERS, AT_ONCE = 60, 6
 #: What CUDA's context and its kernels take of the device in each process, and some more.
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 def known_steps(tiny: bool) -> Iterator[Step]:
     """Steps of a GPT-2 and a Llama in every precision."""
-    models, sequence, batches = ({"gpt2": TINY}, 32, (16,)) if tiny else (MODELS, 1024, (1, 4, 8))
+    models, sequence, batches = (REHEARSED, 32, (16,)) if tiny else (KNOWN, 1024, (1, 4, 8))
     for name, config in models.items():
         for precision in ("fp32", "bf16", "autocast"):
             for checkpointing in (False, True):
@@ -91,8 +91,9 @@ def random_step(seed: int, *, tiny: bool = False) -> Step:
 
 def step_with(setting: dict[str, Any]) -> Step:
     """The step whose rows in a record have this setting."""
-    if setting["model"] in MODELS:
-        return Step(MODELS[setting["model"]], setting)
+    known = KNOWN | REHEARSED
+    if setting["model"] in known:
+        return Step(known[setting["model"]], setting)
     fields = {name: value for name, value in setting.items() if name in TransformerConfig.__dataclass_fields__}
     return Step(TransformerConfig(**fields), setting)
 

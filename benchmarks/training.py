@@ -78,7 +78,9 @@ def step_seconds(*, device: torch.device | str, repeats: int = 10) -> dict[str, 
         return lambda: train(model, optimizer, batches, steps=1, policy=policy)
 
     functions = {"bare loop": bare()}
-    names = ["fp32", "autocast", *["fp8"] * ("fp8" in measure.precisions(device))]
+    names = ["fp32", "autocast"]
+    if "fp8" in measure.precisions(device):
+        names.append("fp8")
     functions.update({f"train, {name}": with_train(name) for name in names})
     return median_seconds(functions, repeats=repeats)
 

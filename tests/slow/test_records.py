@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_memory import MODELS, predictions, step_with
+from benchmarks.gpu_memory import KNOWN, predictions, step_with
 from cs336kit import predict
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "records"
@@ -60,7 +60,7 @@ def test_what_is_reserved_is_within_one_percent_in_nine_of_ten_steps(name):
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_an_optimizer_needs_as_much_for_a_moment_as_is_predicted(name):
-    sizes = [prod(shape) for shape in predict.parameter_shapes(MODELS["gpt2"])]
+    sizes = [prod(shape) for shape in predict.parameter_shapes(KNOWN["gpt2"])]
     for row in RECORDS[name]["stages"].get("optimizers", {"rows": []})["rows"]:
         if row["label"] == "AdamW temporaries":
             way = row["setting"]["way"]

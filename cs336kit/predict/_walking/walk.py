@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from cs336kit.predict._walking.gathered import GATHERING, REDUCING, Gathered
 from cs336kit.predict._walking.ledger import Ledger
+from cs336kit.predict._walking.nodes import as_computed, as_freed, is_view
 from cs336kit.predict._walking.states import held_elements
 from cs336kit.predict.operations import (
     ELEMENT_BYTES,
@@ -93,7 +94,7 @@ class Walk:
         self.variables: dict[Storage, int] | None = None
 
     def _release(self, op: Op) -> None:
-        for storage in _as_freed(op, checkpointed=self.checkpointed):
+        for storage in as_freed(op, checkpointed=self.checkpointed):
             if not storage.leaf:
                 self.ledger.release(storage)
 
@@ -277,7 +278,7 @@ class Walk:
             return
         moment = _BACKWARD[op.part]
         returned: list[tuple[Gradient, Storage]] = []
-        for gradient in _as_computed(op):
+        for gradient in as_computed(op):
             returned.append((gradient, self._returned(op, gradient, incoming)))
         if len(returned) > 1:
             returned.sort(key=lambda each: op.gradients.index(each[0]))
@@ -299,7 +300,7 @@ class Walk:
     def _returned(self, op: Op, gradient: Gradient, incoming: Sequence[Storage]) -> Storage:
         """What a node returns for one of its inputs: the incoming gradient itself, or a new tensor."""
         storage = incoming[0] if gradient.bytes is None else Storage("gradient", gradient.bytes)
-        if self.sums_in_place and _is_view(op, gradient):
+        if self.sums_in_place and is_view(op, gradient):
             self.views.add(storage)
         self.ledger.hold(storage)
         return storage
@@ -344,33 +345,6 @@ class Walk:
         self.ledger.see(moment, place)
         self.ledger.drop(old)
         return new
-
-
-def _as_computed(op: Op) -> Sequence[Gradient]:
-    """Torch computes gradients in the order of its arguments' names: of a product, the second factor's first."""
-    second_first = op.kind in ("matmul", "mul") or (op.kind == "linear" and len(op.inputs) == 2)
-    return op.gradients[::-1] if second_first else op.gradients
-
-
-def _as_freed(op: Op, *, checkpointed: bool) -> Sequence[Storage]:
-    """What it saved, in the order of its arguments' names, too; what was recomputed is freed the other way round."""
-    if op.kind in ("matmul", "mul") or (op.kind == "linear" and len(op.inputs) > 2):
-        kept = op.keeps[::-1]
-    elif op.kind == "sdpa" and op.keeps:
-        queries, keys, *others = op.keeps
-        kept = (keys, queries, *others)
-    else:
-        kept = op.keeps
-    return kept[::-1] if checkpointed else kept
-
-
-def _is_view(op: Op, gradient: Gradient) -> bool:
-    """Whether a gradient is a view of what a product returned.
-
-    The product of a linear layer has two axes: an input with more of them was flattened, and the matrix was transposed.
-    """
-    product = op.kind == "linear" and gradient.bytes is not None
-    return product and (gradient.of.source is op.inputs[1].source or len(gradient.of.shape) > 2)
 
 
 def _uses(program: Program) -> dict[object, int]:

@@ -447,8 +447,14 @@ def test_the_steps_of_a_record_are_those_that_were_measured(monkeypatch):
     assert sorted(asked) == ["decoder 0", "decoder 1", "decoder 1: CUDA error: unknown", "decoder 2"]
     assert [r["setting"]["model"] for r in rows] == ["decoder 0"] * 4 + ["decoder 2"] * 4
     assert all(r["measured"] == r["predicted"] for r in rows)
-    for r in rows:
-        assert gpu_memory.step_with(json.loads(json.dumps(r["setting"]))) == gpu_memory.step_with(r["setting"])
+
+
+@pytest.mark.parametrize("tiny", [False, True])
+def test_a_process_makes_the_step_that_was_asked_for(tiny):
+    """It gets the setting alone."""
+    drawn = (gpu_memory.random_step(seed, tiny=tiny) for seed in range(20))
+    for step in (*gpu_memory.known_steps(tiny), *drawn):
+        assert gpu_memory.step_with(json.loads(json.dumps(step.setting))) == step
 
 
 def test_a_gpu_without_room_for_the_large_model_skips_it(monkeypatch, tmp_path):
