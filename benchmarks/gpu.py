@@ -27,18 +27,18 @@ from cs336kit.predict._common.checks import known
 TINY_SECONDS = 120
 
 
-def run_stage(name: str, *, device: torch.device, tiny: bool, folder: Path) -> tuple[Path, int, list[str], bool]:
+def run_stage(name: str, run: Run, folder: Path) -> tuple[Path, int, list[str], bool]:
     """Run one stage and write what it measured; returns the file, the rows, what was skipped, and whether it went well.
 
     A stage that fails or is stopped keeps the rows that it had; an error is among the skipped.
     """
-    run, rows, well = Run(device, tiny), [], True
+    rows, well = [], True
     start = time.perf_counter()
 
     def write(*unfinished: str) -> Path:
         return write_stage(
             folder, name, rows=rows, skipped=[*run.skipped, *unfinished], wall_seconds=time.perf_counter() - start,
-            dry_run=tiny or device.type != "cuda",
+            dry_run=run.tiny or run.device.type != "cuda",
         )  # fmt: skip
 
     try:
@@ -66,7 +66,7 @@ def run_apart(name: str, options: argparse.Namespace) -> bool:
     """Run one stage in a process of its own, which is stopped when its seconds are over; whether it went well."""
     limit = TINY_SECONDS if options.tiny else STAGES[name].seconds
     command = [sys.executable, "-m", "benchmarks.gpu", name.replace(" ", "-"), "--here", "--device", options.device]
-    command += ["--out", str(options.out.resolve()), *["--tiny"] * options.tiny]
+    command += ["--out", str(options.out.resolve()), "--seed", str(options.seed), *["--tiny"] * options.tiny]
     try:
         return subprocess.run(command, cwd=Path(__file__).parents[1], timeout=limit, check=False).returncode == 0
     except subprocess.TimeoutExpired:
@@ -138,6 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--out", type=Path, default=RECORDS, help="folder of the record (default: the course's records)"
     )
     parser.add_argument("--half", type=int, choices=(1, 2), help="the first or the second half of the stages")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed of the random decoders")
     parser.add_argument("--here", action="store_true", help="in this process, one after the other, without limits")
     parser.add_argument("--minutes", type=float, help="start no further stage after this long, and say which are left")
     options = parser.parse_args(arguments)
@@ -164,7 +165,7 @@ def _run_all(chosen: list[str], device: torch.device, options: argparse.Namespac
             continue
         begun = time.monotonic()
         if options.here:
-            path, rows, skipped, well = run_stage(name, device=device, tiny=options.tiny, folder=options.out)
+            path, rows, skipped, well = run_stage(name, Run(device, options.tiny, options.seed), options.out)
             print(f"{name}: {rows} rows in {time.monotonic() - begun:.0f} s → {path.name}", flush=True)
             for reason in skipped:
                 print(f"  skipped {reason}", flush=True)

@@ -105,7 +105,9 @@ def memory(run: Run) -> Iterator[dict]:
 
 def decoders(run: Run) -> Iterator[dict]:
     """The same for decoders that are drawn at random."""
-    yield from _rows(run, [random_step(seed, tiny=run.tiny) for seed in range(2 if run.tiny else DECODERS)])
+    yield from _rows(
+        run, [random_step(run.seed + place, tiny=run.tiny) for place in range(2 if run.tiny else DECODERS)]
+    )
 
 
 def _rows(run: Run, steps: list[Step]) -> Iterator[dict]:

@@ -11,10 +11,14 @@ from cs336kit.measure.seconds import Timing
 
 @dataclass
 class Run:
-    """Where a stage runs and how large: `tiny` shrinks everything to a rehearsal of seconds; `skipped` gathers reasons."""
+    """Where a stage runs and how large: `tiny` shrinks everything to a rehearsal of seconds; `skipped` gathers reasons.
+
+    Random decoders are drawn from the seeds from `seed` on.
+    """
 
     device: torch.device
     tiny: bool = False
+    seed: int = 0
     skipped: list[str] = field(default_factory=list)
 
     def __post_init__(self):

@@ -2,8 +2,9 @@
 
 Each row is a rule of torch 2.13. What is saved was observed with saved-tensor hooks, on CUDA with fake tensors (which need
 no GPU). No hook shows the temporary tensors of CUDA's kernels (`forward`, `backward`, `embedding`): they are computed
-from the kernels' sources, and with them an H200 requested what `predict.step_allocation` says, to the byte, in 96 steps
-(tests/slow/test_records.py). Partial sums of columns (gradients of biases and norms) and cuDNN's workspaces are left out.
+from the kernels' sources, and with them an H100 and an H200 requested what `predict.step_allocation` says, to the byte,
+in 192 steps (tests/slow/test_records.py). Partial sums of columns (gradients of biases and norms) and cuDNN's workspaces
+are left out.
 """
 
 from collections.abc import Callable

@@ -23,7 +23,7 @@ from benchmarks.gpu_stages import STAGES
 from cs336kit import lm, measure, predict
 from cs336kit.measure.recorded import RECORDS
 from cs336kit.measure.recorded import SCHEMA as SCHEMA_FILE
-from tests.slow.test_records import compared
+from tests.slow.test_records import EVERY_STEP, compared
 
 SCHEMA = json.loads(SCHEMA_FILE.read_text())
 
@@ -377,34 +377,39 @@ def test_a_clone_of_nanogpt_is_timed_beside_the_course(monkeypatch, tmp_path):
     assert [reason.partition(":")[0] for reason in run.skipped] == ["nanoGPT's step"] * 2
 
 
-def test_the_table_of_the_readme_is_the_record_s():
+def test_the_table_of_the_readme_is_that_of_the_records():
     said = (Path(gpu.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    stage = {name: measure.recorded(name, gpu="NVIDIA H200") for name in STAGES}
+    columns = [shown_of(gpu) for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")]
+    for cells in zip(*columns, strict=True):
+        row = " ".join(f"| {cell}" for cell in cells) + " |"
+        assert row in said, row
+
+
+def shown_of(gpu: str) -> list[str]:
+    """The cells of a GPU's column in the README's table."""
+    stage = {name: measure.recorded(name, gpu=gpu) for name in STAGES}
     (whole,) = stage["overlap"].named("whole", pinned=True)
     fp8, bf16 = (stage["products"].named("product", precision=p, inner=32768)[0] for p in ("fp8", "bf16"))
     (step,) = stage["training step"].named("step", batch=64, precision="bf16")
     (token,) = stage["decoding"].named("decoding step", batch=1, how="graph")
-    ms = [(1e3 * row.predicted, 1e3 * row.measured) for row in (whole, fp8, bf16, step, token)]
-    found = compared("nvidia-h200", "memory", "decoders")
+    found = compared(gpu, *EVERY_STEP)
     for label in ("saved activations", "requested at the peak"):
-        assert all(predicted == measured for predicted, measured in found[label])
-    off = [predicted / measured - 1 for predicted, measured in found["peak of a step"]]
-    kept = sorted(abs(predicted / measured - 1) for predicted, measured in found["reserved at the peak"])
-    near = [error for error in kept if error < 0.01]
-    assert len(off) == len(kept) == 96 and len(kept) - len(near) == 3
-    for end in (
-        "batches 1, 4, 8) and one of each of 60 random decoders | 96 numbers | the same, to the byte |",
-        "bytes requested at the peak of these steps | 96 numbers | the same, to the byte |",
-        f"| 96 numbers | at most {max(off):.2%} less or {-min(off):.2%} more |".replace("%", " %"),
-        f"| 96 numbers | {kept.count(0)} the same, {len(near)} within {ceil(1e3 * near[-1]) / 10} %, three off by "
-        f"{100 * kept[len(near)]:.0f} to {100 * kept[-1]:.0f} % |",
-        f"| {ms[0][0]:.2f} ms | {ms[0][1]:.2f} ms |",
-        f"| {ms[1][0]:.1f} ms | {ms[1][1]:.1f} ms |",
-        f"| {ms[2][0]:.1f} ms | {ms[2][1]:.1f} ms |",
-        f"| {ms[3][0]:.1f} ms | {ms[3][1]:.1f} ms: MFU {step.predicted / step.measured:.2f} |",
-        f"| {ms[4][0]:.1f} ms | {ms[4][1]:.1f} ms |",
-    ):
-        assert end in said, end
+        assert len(found[label]) == 96 and all(predicted == measured for predicted, measured in found[label])
+    allocated = [predicted / measured - 1 for predicted, measured in found["peak of a step"]]
+    reserved = sorted(abs(predicted / measured - 1) for predicted, measured in found["reserved at the peak"])
+    near = [error for error in reserved if error < 0.01]
+    least, most = f"{100 * reserved[len(near)]:.0f}", f"{100 * reserved[-1]:.0f}"
+    off = f"{96 - len(near)} off by {least if least == most else f'{least} to {most}'} %"
+    ms = [f"{1e3 * row.predicted:.{d}f} → {1e3 * row.measured:.{d}f} ms" for row, d in
+          ((whole, 2), (fp8, 1), (bf16, 1), (step, 1), (token, 1))]  # fmt: skip
+    ms[3] += f": MFU {step.predicted / step.measured:.2f}"
+    return [
+        "96 the same, to the byte",
+        "96 the same, to the byte",
+        f"at most {max(allocated):.2%} less or {-min(allocated):.2%} more".replace("%", " %"),
+        f"{reserved.count(0)} the same, {len(near)} within {ceil(1e3 * near[-1]) / 10} %, {off}",
+        *ms,
+    ]
 
 
 def test_steps_that_run_at_the_same_time_find_the_room_that_they_have_alone():
@@ -434,18 +439,18 @@ def test_the_steps_of_a_record_are_those_that_were_measured(monkeypatch):
 
     def apart(step):
         asked.append(step.setting["model"])
-        return "CUDA error: unknown" if step.setting["model"] == "decoder 1" else gpu_memory.predictions(step, 9)
+        return "CUDA error: unknown" if step.setting["model"] == "decoder 8" else gpu_memory.predictions(step, 9)
 
     monkeypatch.setattr(gpu_memory, "_apart", apart)
     monkeypatch.setattr(gpu_memory, "DECODERS", 3)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 * 2**30))
     run = SimpleNamespace(
-        device=torch.device("cuda"), tiny=False, skip=lambda what, why: asked.append(f"{what[:9]}: {why}")
+        device=torch.device("cuda"), tiny=False, seed=7, skip=lambda what, why: asked.append(f"{what[:9]}: {why}")
     )
     rows = list(gpu_memory.decoders(run))
-    assert sorted(asked) == ["decoder 0", "decoder 1", "decoder 1: CUDA error: unknown", "decoder 2"]
-    assert [r["setting"]["model"] for r in rows] == ["decoder 0"] * 4 + ["decoder 2"] * 4
+    assert sorted(asked) == ["decoder 7", "decoder 8", "decoder 8: CUDA error: unknown", "decoder 9"]
+    assert [r["setting"]["model"] for r in rows] == ["decoder 7"] * 4 + ["decoder 9"] * 4
     assert all(r["measured"] == r["predicted"] for r in rows)
 
 
