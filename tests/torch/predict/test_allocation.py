@@ -199,7 +199,7 @@ def test_workspaces_follow_the_capability():
     config = replace(GPT2, bias="none")
     old, *new = (step_allocation(config, **SIZE, capability=major) for major in (8, 9, 10))
     assert old.workspaces == 2 * 8_519_680 and [each.workspaces for each in new] == [2 * 32 * MIB] * 2
-    assert "measured on an H200" in old.note and "measured" not in repr(old)
+    assert "measured on an H100 and an H200" in old.note and "measured" not in repr(old)
 
 
 def test_a_thread_that_adds_biases_has_a_workspace_of_cublaslt_too():
