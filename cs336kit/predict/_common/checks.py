@@ -81,6 +81,11 @@ def _number(
     return int(value) if isinstance(value, Integral) else float(value)
 
 
+def finite_number(name: str, value: object) -> int | float:
+    """Return `value` if it is a finite int or float; otherwise raise ValueError. An int stays an int."""
+    return _number(name, value, allowed="a finite number")
+
+
 def positive_number(name: str, value: object) -> int | float:
     """Return `value` if it is a finite int or float above 0; otherwise raise ValueError. An int stays an int."""
     return _number(name, value, allowed="a finite number above 0", fits=lambda number: number > 0)

@@ -13,7 +13,6 @@ from cs336kit import predict
 from cs336kit.predict import strides as strides_module
 from cs336kit.predict.allocator import allocated_bytes, reserved_bytes
 from cs336kit.predict.napkin import delivered_flops, largest_model, matmul_flops, six_nd, training_days
-from cs336kit.predict.signal import residual_second_moments, second_moment_spread, second_moments
 from cs336kit.predict.transfers import pcie_bandwidth, pipeline_seconds, pipeline_timeline, transfer_seconds
 
 GPT2 = predict.MODELS["gpt2"]
@@ -38,9 +37,6 @@ CALLS = [
     (pipeline_timeline, (3,), {"copy_seconds": 2**31 - 1, "compute_seconds": 2, "overlap": True}),
     (allocated_bytes, (2**31 - 1,), {}),
     (reserved_bytes, ([2**31 - 1, 2**31 - 1],), {}),
-    (second_moments, (1,), {"layers": 3, "fan": BIG, "weight_std": BIG}),
-    (second_moment_spread, (3,), {"width": 7}),
-    (residual_second_moments, (BIG,), {"additions": 3, "branch": BIG, "scale": BIG}),
     (predict.fraction_cut, (), {"std": 1, "a": -1, "b": 2, "mean": 0}),
     (predict.truncated_std, (), {"std": 1, "a": -1, "b": 2, "mean": 0}),
     (predict.contiguous_strides, ((BIG, BIG, BIG),), {}),
@@ -204,9 +200,6 @@ LONG = 10**12
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: predict.second_moments(1, layers=LONG, fan=1, weight_std=1),
-        lambda: predict.second_moment_spread(LONG, width=8),
-        lambda: predict.residual_second_moments(1, additions=LONG),
         lambda: predict.speculative_tokens(acceptance=0.5, guesses=LONG),
         lambda: predict.speculative_speedup(acceptance=0.5, guesses=LONG, cost_ratio=0.1),
         lambda: predict.pipeline_timeline(LONG, copy_seconds=1, compute_seconds=1, overlap=True),
@@ -244,7 +237,6 @@ def test_every_optimizer_has_bytes_for_each_parameter_or_a_reason(optimizer):
 
 def test_what_leaves_the_range_of_floats_says_so():
     for call in (
-        lambda: predict.second_moments(1, layers=1000, fan=1000, weight_std=1),
         lambda: predict.fraction_cut(std=1, a=0, b=10**400),
         lambda: training_days(1e200, tokens=1e200, accelerators=1, peak_flops_per_second=1, mfu=1),
     ):
