@@ -71,13 +71,6 @@ def elementwise_cost(
     return Cost(elements * non_negative_int("flops_per_element", flops_per_element), elements * moved * size)
 
 
-def reduction_cost(rows: int, columns: int, *, bytes_per_element: int = 2) -> Cost:
-    """Cost of reducing each row of (rows, columns) to one number by sum or maximum: one FLOP per element read."""
-    rows, columns = positive_int("rows", rows), positive_int("columns", columns)
-    size = positive_int("bytes_per_element", bytes_per_element)
-    return Cost(rows * columns, size * (rows * columns + rows))
-
-
 def softmax_cost(rows: int, columns: int, *, bytes_per_element: int = 2, fused: bool = True) -> Cost:
     """Cost of a softmax over each row: maximum, subtract, exponential, sum, divide, so 5 FLOPs per element.
 

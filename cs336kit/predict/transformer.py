@@ -152,11 +152,6 @@ class TransformerConfig:
         return self.heads * self.head_dim
 
     @property
-    def kv_width(self) -> int:
-        """Width of all keys of a token, K·h; its values are as wide, unless value_dim says otherwise."""
-        return self.kv_heads * self.head_dim
-
-    @property
     def side_by_side(self) -> bool:
         """Whether attention and MLP of a block run in parallel, on the same input."""
         return self.parallel or self.norms_per_block == 1
