@@ -51,7 +51,7 @@ CALLS = [
     (predict.largest_batch, (GPT2,), {"sequence": 1024, "memory_bytes": 2**31 - 1}),
     (predict.einsum_flops, ("i j, j k -> i k",), {"i": BIG, "j": BIG, "k": BIG}),
     (predict.einsum_flops, ("i j, j k -> i k", (BIG, BIG), (BIG, BIG)), {}),
-    (predict.NumberFormat, ("mine",), {"exponent_bits": 6, "fraction_bits": 9, "bias": 12, "storage_bits": 32}),
+    (predict.NumberFormat, ("mine",), {"exponent_bits": 6, "fraction_bits": 9, "storage_bits": 32}),
     (predict.ring_bytes, ("all-reduce", 2**31 - 1), {"ranks": 8}),
     (predict.speculative_tokens, (), {"acceptance": 0.5, "guesses": 3}),
     (predict.speculative_speedup, (), {"acceptance": 0.5, "guesses": 3, "cost_ratio": 1}),
@@ -71,7 +71,6 @@ CALLS = [
     (predict.from_hf, ({"model_type": "gpt2"},), {}),
     (predict.Layout, (), {"fsdp": 8, "tp": 2}),
     (predict.FORMATS["fp16"].decode, (1234,), {}),
-    (predict.FORMATS["mxfp4"].storage_bytes, (2**31 - 1,), {}),
 ]
 
 
