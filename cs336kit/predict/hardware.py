@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -122,12 +122,6 @@ class Accelerator:
     def power(self) -> int:
         """Board power limit in watts."""
         return int(self.cell("power").value)
-
-    def cells(self) -> Iterator[tuple[str, Cell]]:
-        """Every cell of this accelerator with its name, facts first."""
-        yield from self.facts.items()
-        for key, cell in self.peaks.items():
-            yield " ".join(key), cell
 
     @staticmethod
     def _listed(names: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cs336kit.predict._common.checks import positive_number
 from cs336kit.predict._common.grid import as_text
-from cs336kit.predict._common.words import folded
+from cs336kit.predict._common.words import folded, short
 from cs336kit.predict.accounting import parameters as count_parameters
 from cs336kit.predict.accounting import without_embeddings
 from cs336kit.predict.transformer import TransformerConfig
@@ -117,14 +117,6 @@ class Optimal:
     def _ranges(self) -> str:
         others = ((words, *self.range(what)) for what, words in _WORDS.items() if what != self.given)
         return ", ".join(f"{short(least)} to {short(most)} {words}" for words, least, most in others)
-
-
-def short(value: float) -> str:
-    """A number with three digits and a suffix: 70.6B, 15T; beyond those a power of ten."""
-    for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
-        if value >= size:
-            return f"{value / size:,.3g}{suffix}" if value < 1e16 else f"{value:.3g}"
-    return f"{value:,.3g}"
 
 
 @cache
