@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cs336kit.predict._common.checks import boolean, known, shown
+from cs336kit.predict._common.data import data
 
 if TYPE_CHECKING:
     from datetime import date
@@ -136,11 +137,7 @@ class Accelerator:
 
 @cache
 def _table() -> dict[str, Accelerator]:
-    # Read on first use, so that importing predict stays fast.
-    import tomllib
-    from pathlib import Path
-
-    raw = tomllib.loads(Path(__file__).with_name("accelerators.toml").read_text(encoding="utf-8"))
+    raw = data("accelerators.toml")
     sources = {key: Source(**entry) for key, entry in raw.pop("sources").items()}
 
     def cell(entry: dict[str, Any]) -> Cell:

@@ -8,6 +8,7 @@ from math import exp, log
 from typing import Any
 
 from cs336kit.predict._common.checks import positive_number
+from cs336kit.predict._common.data import data
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._common.words import folded, short
 from cs336kit.predict.accounting import parameters as count_parameters
@@ -122,13 +123,8 @@ class Optimal:
 @cache
 def scaling_laws() -> tuple[Law, ...]:
     """Every law of the table, the oldest one last."""
-    # Read on first use, so that importing predict stays fast.
-    import tomllib
-    from pathlib import Path
-
-    raw = tomllib.loads(Path(__file__).with_name("scaling_laws.toml").read_text(encoding="utf-8"))
     laws = []
-    for name, entry in raw.items():
+    for name, entry in data("scaling_laws.toml").items():
         exponent = entry.pop("exponent")
         title, source, kind = (entry.pop(key) for key in ("title", "source", "kind"))
         laws.append(Law(name, title, source, kind, exponent["value"], exponent.get("low"), exponent.get("high"), entry))

@@ -1,14 +1,13 @@
 """The fields of a config.json, and how to read those that most families share."""
 
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from cs336kit.predict._common.checks import at_most, positive_int, shown
+from cs336kit.predict._common.data import data
 from cs336kit.predict._settle import LARGEST, MATRICES
 from cs336kit.predict.packed import EXPERTS, PACKINGS
 
@@ -150,9 +149,7 @@ def _packing(stored: Mapping[str, Any]) -> str:
 @cache
 def field_table() -> dict[str, Any]:
     """model_type → its fields in transformers with their defaults, and their other names."""
-    text = (Path(__file__).parents[1] / "hf_fields.json").read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
+    return data("hf_fields.json")
 
 
 Family = Callable[[Fields], dict[str, Any]]
