@@ -76,11 +76,10 @@ LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "c
 
 #: Fields without a default.
 REQUIRED = ("layers", "d_model", "heads", "vocab", "context")
-#: Types of a field that is a count.
-_COUNT = (int, int | None)
+#: Types of a field that is a count, and of one that is a factor or a cap.
+_COUNT, _NUMBER = (int, int | None), (float, float | None)
 #: What may differ from layer to layer: whether it has rotary positions, a window, experts.
 PATTERNS = ("rope_layers", "window_layers", "sparse_layers")
-_SCALES = ("embedding_scale", "residual_scale", "logit_scale")
 
 
 def settle(c: "TransformerConfig") -> None:
@@ -94,6 +93,8 @@ def settle(c: "TransformerConfig") -> None:
         elif f.type in _COUNT:  # which may be 0 where that is the default
             check = non_negative_int if f.default == 0 or f.name == "experts_per_token" else positive_int
             _set(c, f.name, at_most(f.name, check(f.name, value), LARGEST.get(f.name, sys.maxsize)))
+        elif f.type in _NUMBER and f.name != "dropout":
+            _set(c, f.name, positive_number(f.name, value))
     for name, choices in CHOICES.items():
         if name != "bias":
             known(name, getattr(c, name), choices)
@@ -105,9 +106,6 @@ def settle(c: "TransformerConfig") -> None:
     if isinstance(c.dropout, bool) or not isinstance(c.dropout, (int, float)) or not 0 <= c.dropout < 1:
         raise ValueError(f"dropout is {shown(c.dropout)}: give a probability from 0 up to, not including, 1")
     _settle_layers(c)
-    for name in ("attention_softcap", "logit_softcap", "attention_scale", *_SCALES):
-        if getattr(c, name) is not None or name in _SCALES:
-            _set(c, name, positive_number(name, getattr(c, name)))
     # None if it is the default anyway: equal configurations stay equal, and a changed d_model changes its embedding.
     for name, usual in (("embedding_dim", c.d_model), ("value_dim", c.head_dim), ("dense_d_ff", c.d_ff)):
         if getattr(c, name) == usual:
