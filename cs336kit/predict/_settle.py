@@ -10,6 +10,7 @@ from cs336kit.predict._common.checks import (
     boolean,
     known,
     non_negative_int,
+    one_of,
     positive_int,
     positive_number,
     several,
@@ -180,7 +181,7 @@ def _settle_bias(c: "TransformerConfig") -> None:
     if isinstance(bias, str) or not isinstance(bias, Iterable):
         known("bias", bias, CHOICES["bias"])
         return
-    named = frozenset(known("matrix with a bias", name, {matrix: matrix for matrix in MATRICES}) for name in bias)
+    named = frozenset(one_of("matrix with a bias", name, MATRICES) for name in bias)
     exist = frozenset(MATRICES if c.mlp in GATED else (name for name in MATRICES if name != "gate"))
     if named - exist:
         raise ValueError(f"bias names 'gate', and mlp={c.mlp!r} has no gate: leave it out")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cs336kit.predict._common.checks import positive_int, positive_number, shown
+from cs336kit.predict._common.checks import one_of, positive_int, positive_number, shown
 from cs336kit.predict.number_format import NumberFormat
 
 
@@ -51,10 +51,7 @@ class BlockFormat:
                     f"{self.name}: {part} must be a NumberFormat, got {shown(getattr(self, part))}: FORMATS has some."
                 )
         object.__setattr__(self, "block_size", positive_int("block_size", self.block_size))
-        if self.scale_rule not in ("power_of_two", "largest"):
-            raise ValueError(
-                f"{self.name}: scale_rule={shown(self.scale_rule)} is unknown; known are power_of_two, largest."
-            )
+        one_of("scale_rule", self.scale_rule, ("power_of_two", "largest"))
 
     @property
     def bytes(self) -> float:

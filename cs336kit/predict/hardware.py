@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cs336kit.predict._common.checks import boolean, known, shown
+from cs336kit.predict._common.checks import boolean, known, one_of
 from cs336kit.predict._common.data import data
 
 if TYPE_CHECKING:
@@ -58,18 +58,12 @@ class Accelerator:
 
     def cell(self, what: str, *, sparse: bool = False, engine: str | None = None) -> Cell:
         """The cell behind a fact ("bandwidth") or a peak ("bf16"), with basis, sources and date."""
-        if what in FACTS:
+        if one_of("precision or fact of an accelerator", what, (*PRECISIONS, *FACTS)) in FACTS:
             if what not in self.facts:
                 raise LookupError(f"{self.title} has no sourced {what}; it has {self._listed(self.facts)}.")
             return self.facts[what]
-        if what not in PRECISIONS:
-            choices = ", ".join((*PRECISIONS, *FACTS))
-            raise ValueError(
-                f"{shown(what)} is neither a precision nor a fact of an accelerator: choose one of {choices}."
-            )
-        if engine not in (None, "tensor", "vector"):
-            raise ValueError(f"engine must be 'tensor' or 'vector', got {shown(engine)}.")
-        key = (what, engine or DEFAULT_ENGINE[what], "sparse" if boolean("sparse", sparse) else "dense")
+        engine = DEFAULT_ENGINE[what] if engine is None else one_of("engine", engine, ("tensor", "vector"))
+        key = (what, engine, "sparse" if boolean("sparse", sparse) else "dense")
         if key not in self.peaks:
             same = [" ".join(other) for other in self.peaks if other[0] == what]
             there = self._listed(same or dict.fromkeys(precision for precision, _, _ in self.peaks))
@@ -78,10 +72,7 @@ class Accelerator:
 
     def peak(self, precision: str, *, sparse: bool = False, engine: str | None = None) -> float:
         """Peak FLOP/s of a precision: dense, on tensor cores (fp32: on vector cores), unless said otherwise."""
-        if precision not in PRECISIONS:
-            raise ValueError(
-                f"{shown(precision)} is not a precision with a peak: choose one of {', '.join(PRECISIONS)}."
-            )
+        one_of("precision", precision, PRECISIONS)
         return float(self.cell(precision, sparse=sparse, engine=engine).value)
 
     @property

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from numbers import Integral, Real
 
-from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int, shown
+from cs336kit.predict._common.checks import boolean, non_negative_int, one_of, positive_int, shown
 
 #: Where a format has its NaN. ieee: the top exponent field, where a zero fraction means infinity; all_ones: for each sign, the
 #: code whose bits are all one; none: nowhere. Only ieee has infinities.
@@ -55,8 +55,7 @@ class NumberFormat:
                 f"{self.name}: {self.exponent_bits} exponent and {self.fraction_bits} fraction bits do not fit into fp64: "
                 "use 1 to 11 exponent bits and 0 to 52 fraction bits."
             )
-        if self.nan not in NAN_RULES:
-            raise ValueError(f"{self.name}: nan={shown(self.nan)} is unknown; known are {', '.join(NAN_RULES)}.")
+        one_of("rule for nan", self.nan, NAN_RULES)
         if self.infinities and self.fraction_bits == 0:
             raise ValueError(
                 f"{self.name}: nan='ieee' tells infinity and NaN apart by the fraction, so give it a fraction bit."
@@ -175,8 +174,8 @@ class NumberFormat:
         a sign represents negative numbers as NaN. Raises ValueError if the answer is a NaN or an infinity that the format lacks.
         Source: IEEE 754-2019, sections 4.3 and 7.4; OCP 8-bit Floating Point Specification 1.0, section 5.2.
         """
-        if overflow not in (None, *OVERFLOWS):
-            raise ValueError(f"overflow={shown(overflow)} is unknown; known are {', '.join(OVERFLOWS)}.")
+        if overflow is not None:
+            one_of("overflow", overflow, OVERFLOWS)
         try:
             x = float(x)
         except (TypeError, ValueError, OverflowError):

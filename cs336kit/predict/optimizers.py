@@ -10,6 +10,7 @@ from cs336kit.predict._common.checks import (
     known,
     non_negative_int,
     non_negative_number,
+    one_of,
     positive_int,
     several,
     shown,
@@ -202,7 +203,7 @@ def optimizer_step_bytes(
     spec = optimizer_spec(optimizer)
     _number_or_bool("weight_decay", weight_decay)
     sizes = None if sizes is None else [non_negative_int("a size in sizes", size) for size in several("sizes", sizes)]
-    known("implementation", implementation, dict.fromkeys(("foreach", "fused", "loop")))
+    one_of("implementation", implementation, ("foreach", "fused", "loop"))
     element = known("precision", precision, STATE_TYPES)
     if implementation == "fused":
         return 0

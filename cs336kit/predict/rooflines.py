@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from cs336kit.predict._common.checks import (
     finite_results,
-    known,
     non_negative_int,
+    one_of,
     positive_int,
     positive_number,
     shown,
@@ -122,7 +122,7 @@ def roofline(
     """
     if not isinstance(cost, Cost):
         raise ValueError(f"roofline takes a Cost(flops, bytes), such as matmul_cost(...) returns, got {shown(cost)}.")
-    known("precision", precision, dict.fromkeys(PRECISIONS))
+    one_of("precision", precision, PRECISIONS)
     if accelerator is not None:
         device = device_of(accelerator)
         if peak_flops_per_second is None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
-from cs336kit.predict._common.checks import known, non_negative_int, shown
+from cs336kit.predict._common.checks import non_negative_int, one_of, shown
 from cs336kit.predict._common.grid import as_html, as_text
 
-#: The units a Breakdown may count, each with the heading of its column.
-UNITS = {unit: unit for unit in ("bytes", "FLOPs", "parameters", "elements", "tokens", "bytes/parameter")}
+#: What a Breakdown may count, which is also the heading of its column.
+UNITS = ("bytes", "FLOPs", "parameters", "elements", "tokens", "bytes/parameter")
 
 
 class Breakdown(Mapping[str, int]):
@@ -29,7 +29,7 @@ class Breakdown(Mapping[str, int]):
             for name, value in parts.items()
         }
         object.__setattr__(self, "_parts", checked)
-        object.__setattr__(self, "unit", known("unit", unit, UNITS))
+        object.__setattr__(self, "unit", one_of("unit", unit, UNITS))
 
     @property
     def total(self) -> int:

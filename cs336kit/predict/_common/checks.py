@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -163,3 +163,8 @@ def known(kind: str, name: object, table: Mapping[str, T]) -> T:
         if close:
             suggestion = f" Did you mean {by_folded[close[0]]!r}?"
     raise ValueError(f"unknown {kind} {shown(name)}.{suggestion} Known: {', '.join(names)}.")
+
+
+def one_of(kind: str, name: object, names: Iterable[str]) -> str:
+    """Return `name` if it is one of `names`; otherwise raise the ValueError of `known`."""
+    return known(kind, name, {each: each for each in names})

@@ -90,7 +90,7 @@ def test_every_value_that_is_already_in_the_format_stays():
     ("arguments", "sentence"),
     [
         ({"block_size": 0}, "block_size must be a positive"),
-        ({"block_size": 16, "scale_rule": "mean"}, "known are power"),
+        ({"block_size": 16, "scale_rule": "mean"}, "Known: power"),
     ],
 )
 def test_a_block_that_cannot_be_is_refused(arguments, sentence):

@@ -164,7 +164,7 @@ def test_the_worked_example_of_e4m3():
         ({"exponent_bits": 4, "fraction_bits": 3, "storage_bits": 7}, "8 bits do not fit"),
         ({"exponent_bits": 12, "fraction_bits": 3}, "do not fit into fp64"),
         ({"exponent_bits": 4, "fraction_bits": 53}, "do not fit into fp64"),
-        ({"exponent_bits": 4, "fraction_bits": 3, "nan": "some"}, "known are ieee, all_ones"),
+        ({"exponent_bits": 4, "fraction_bits": 3, "nan": "some"}, "Known: ieee, all_ones"),
         ({"exponent_bits": 8, "fraction_bits": 0}, "a fraction bit"),
         # fp64 has nothing above 1.8e308, which the top exponent would mean, and nothing below its subnormals.
         ({"exponent_bits": 11, "fraction_bits": 52, "nan": "none"}, "leave the range of fp64"),
