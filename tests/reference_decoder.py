@@ -32,8 +32,8 @@ class Attention(nn.Module):
         self.config, self.sdpa = config, sdpa
         c = config
         self.query = nn.Linear(c.d_model, c.query_width, bias=c.bias != "none")
-        self.key = nn.Linear(c.d_model, c.kv_width, bias=c.bias != "none")
-        self.value = nn.Linear(c.d_model, c.kv_width, bias=c.bias != "none")
+        self.key = nn.Linear(c.d_model, c.kv_heads * c.head_dim, bias=c.bias != "none")
+        self.value = nn.Linear(c.d_model, c.kv_heads * c.head_dim, bias=c.bias != "none")
         self.output = nn.Linear(c.query_width, c.d_model, bias=c.bias == "all")
         # Buffers, as in published code: they are no activations.
         self.register_buffer("hidden", torch.ones(c.context, c.context, dtype=torch.bool).triu(1), persistent=False)

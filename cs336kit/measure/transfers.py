@@ -55,7 +55,7 @@ def overlap_timeline(
 ) -> list[tuple[str, int, float, float]]:
     """Copy batches to the GPU on one stream while another multiplies: spans (lane, batch, start, end) in seconds.
 
-    The format is that of `predict.pipeline_timeline`. `pinned=False` copies from pageable memory, which makes the host
+    A lane is "copy" or "compute". `pinned=False` copies from pageable memory, which makes the host
     wait for each copy. Errors: RuntimeError without a CUDA device.
     """
     boolean("pinned", pinned)

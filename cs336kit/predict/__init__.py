@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from cs336kit.predict.rooflines import *
     from cs336kit.predict.scaling import *
     from cs336kit.predict.serving import *
-    from cs336kit.predict.signal import *
     from cs336kit.predict.speculation import *
     from cs336kit.predict.strides import *
     from cs336kit.predict.training import *
     from cs336kit.predict.transfers import *
     from cs336kit.predict.transformer import *
+    from cs336kit.predict.truncated_normal import *
     from cs336kit.predict.wires import *
 
 #: Module → the public names that live there. None has the name of a module, because it would hide the module.
@@ -72,15 +72,15 @@ _MODULES = {
     "planner": "Advice Plan Question plan",
     "precision": "POLICIES PrecisionPolicy",
     "programs": "program",
-    "rooflines": "Cost elementwise_cost matmul_cost reduction_cost roofline softmax_cost",
+    "rooflines": "Cost elementwise_cost matmul_cost roofline softmax_cost",
     "scaling": "Law Optimal compute_optimal scaling_laws",
     "serving": "Served ServingQuestion serve",
-    "signal": "fraction_cut residual_second_moments second_moment_spread second_moments truncated_std",
     "speculation": "speculative_speedup speculative_tokens",
-    "strides": "contiguous_strides element_offset expanded_strides extent overlaps view_strides",
+    "strides": "contiguous_strides extent overlaps view_strides",
     "training": "break_even_batch largest_batch peak_moments step_peak step_timeline training_memory",
-    "transfers": "pcie_bandwidth pipeline_seconds pipeline_timeline transfer_seconds",
+    "transfers": "pcie_bandwidth pipeline_seconds",
     "transformer": "TransformerConfig",
+    "truncated_normal": "fraction_cut truncated_std",
     "wires": "StepSeconds communication ring_bytes step_seconds",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -1,5 +1,6 @@
 """Which fields of a TransformerConfig go together, and the values of those that are left out."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from cs336kit.predict._common.checks import (
     boolean,
     known,
     non_negative_int,
+    one_of,
     positive_int,
     positive_number,
     several,
@@ -75,18 +77,25 @@ LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "c
 
 #: Fields without a default.
 REQUIRED = ("layers", "d_model", "heads", "vocab", "context")
+#: Types of a field that is a count, and of one that is a factor or a cap.
+_COUNT, _NUMBER = (int, int | None), (float, float | None)
 #: What may differ from layer to layer: whether it has rotary positions, a window, experts.
 PATTERNS = ("rope_layers", "window_layers", "sparse_layers")
-_SCALES = ("embedding_scale", "residual_scale", "logit_scale")
 
 
 def settle(c: "TransformerConfig") -> None:
     """Set the fields that are left out, and refuse impossible ones with a ValueError."""
     for f in fields(c):
-        if f.type is bool and f.name != "norm_bias":  # which may be left out
-            boolean(f.name, getattr(c, f.name))
-    for name in REQUIRED:
-        _set(c, name, at_most(name, positive_int(name, getattr(c, name)), LARGEST[name]))
+        value = getattr(c, f.name)
+        if value is None and (f.default is None or f.name == "experts"):
+            continue  # left out
+        if f.type is bool:
+            boolean(f.name, value)
+        elif f.type in _COUNT:  # which may be 0 where that is the default
+            check = non_negative_int if f.default == 0 or f.name == "experts_per_token" else positive_int
+            _set(c, f.name, at_most(f.name, check(f.name, value), LARGEST.get(f.name, sys.maxsize)))
+        elif f.type in _NUMBER and f.name != "dropout":
+            _set(c, f.name, positive_number(f.name, value))
     for name, choices in CHOICES.items():
         if name != "bias":
             known(name, getattr(c, name), choices)
@@ -95,20 +104,13 @@ def settle(c: "TransformerConfig") -> None:
     _settle_mlp(c)
     _settle_bias(c)
     _settle_norms(c)
-    if c.window is not None:
-        _set(c, "window", positive_int("window", c.window))
     if isinstance(c.dropout, bool) or not isinstance(c.dropout, (int, float)) or not 0 <= c.dropout < 1:
         raise ValueError(f"dropout is {shown(c.dropout)}: give a probability from 0 up to, not including, 1")
     _settle_layers(c)
-    for name in ("attention_softcap", "logit_softcap", "attention_scale", *_SCALES):
-        if getattr(c, name) is not None or name in _SCALES:
-            _set(c, name, positive_number(name, getattr(c, name)))
-    _set(c, "extra_positions", non_negative_int("extra_positions", c.extra_positions))
     # None if it is the default anyway: equal configurations stay equal, and a changed d_model changes its embedding.
     for name, usual in (("embedding_dim", c.d_model), ("value_dim", c.head_dim), ("dense_d_ff", c.d_ff)):
-        given = getattr(c, name)
-        if given is not None:
-            _set(c, name, None if positive_int(name, given) == usual else int(given))
+        if getattr(c, name) == usual:
+            _set(c, name, None)
     _set(c, "notes", several("notes", c.notes, "sentences"))
     if odd := [note for note in c.notes if not (isinstance(note, str) and note.isprintable())]:
         raise ValueError(f"notes must be sentences of one line each, got {shown(odd[0])}.")
@@ -121,7 +123,6 @@ def _set(c: "TransformerConfig", name: str, value: object) -> None:
 def _settle_heads(c: "TransformerConfig") -> None:
     if c.kv_heads is None:
         _set(c, "kv_heads", c.heads)
-    _set(c, "kv_heads", positive_int("kv_heads", c.kv_heads))
     if c.heads % c.kv_heads:
         raise ValueError(
             f"kv_heads={c.kv_heads} does not divide heads={c.heads}: every key/value head must serve the "
@@ -133,24 +134,20 @@ def _settle_heads(c: "TransformerConfig") -> None:
                 f"heads={c.heads} does not divide d_model={c.d_model}: change one of them, or give head_dim"
             )
         _set(c, "head_dim", c.d_model // c.heads)
-    _set(c, "head_dim", positive_int("head_dim", c.head_dim))
     if c.positions == "rope" and c.head_dim % 2 and c.rotary_dim is None:
         raise ValueError(f"head_dim={c.head_dim} is odd: positions='rope' rotates pairs, so make it even")
 
 
 def _settle_latent(c: "TransformerConfig") -> None:
-    for name in ("kv_latent", "query_latent", "shared_d_ff"):
-        _set(c, name, non_negative_int(name, getattr(c, name)))
     if c.rotary_dim is None:
         if c.kv_latent:
             raise ValueError("rotary_dim is missing: with kv_latent, say how wide the rotary part of a key is")
-    else:
-        width = positive_int("rotary_dim", c.rotary_dim)
-        if width > c.head_dim:
-            raise ValueError(f"rotary_dim={width} is more than head_dim={c.head_dim}: give at most that")
-        if c.positions == "rope" and width % 2:
-            raise ValueError(f"rotary_dim={width} is odd: positions='rope' rotates pairs, so make it even")
-        _set(c, "rotary_dim", None if width == c.head_dim and not c.kv_latent else width)
+    elif c.rotary_dim > c.head_dim:
+        raise ValueError(f"rotary_dim={c.rotary_dim} is more than head_dim={c.head_dim}: give at most that")
+    elif c.positions == "rope" and c.rotary_dim % 2:
+        raise ValueError(f"rotary_dim={c.rotary_dim} is odd: positions='rope' rotates pairs, so make it even")
+    elif c.rotary_dim == c.head_dim and not c.kv_latent:
+        _set(c, "rotary_dim", None)
     if c.query_latent and not c.kv_latent:
         raise ValueError("query_latent without kv_latent: give kv_latent too, or neither")
     if c.kv_latent and c.kv_heads != c.heads:
@@ -164,12 +161,7 @@ def _settle_mlp(c: "TransformerConfig") -> None:
         if c.mlp in GATED:
             raise ValueError("d_ff is missing: a SwiGLU MLP has no usual width (Llama-2 7B: 11008 at d_model 4096)")
         _set(c, "d_ff", 4 * c.d_model)
-    _set(c, "d_ff", positive_int("d_ff", c.d_ff))
-    experts = 0 if c.experts is None else non_negative_int("experts", c.experts)
-    _set(c, "experts", at_most("experts", experts, LARGEST["experts"]))
-    if c.experts_per_token is not None:
-        non_negative_int("experts_per_token", c.experts_per_token)
-    if c.experts in (0, 1):
+    if c.experts in (None, 0, 1):
         if c.experts_per_token not in (None, 0, 1):
             raise ValueError(
                 f"experts_per_token={c.experts_per_token} with experts={c.experts}: a dense model has no "
@@ -180,8 +172,7 @@ def _settle_mlp(c: "TransformerConfig") -> None:
         return
     if c.experts_per_token is None:
         raise ValueError(f"experts_per_token is missing: how many of the {c.experts} experts does a token visit?")
-    _set(c, "experts_per_token", positive_int("experts_per_token", c.experts_per_token))
-    if c.experts_per_token > c.experts:
+    if positive_int("experts_per_token", c.experts_per_token) > c.experts:
         raise ValueError(f"experts_per_token={c.experts_per_token} is more than experts={c.experts}")
 
 
@@ -190,7 +181,7 @@ def _settle_bias(c: "TransformerConfig") -> None:
     if isinstance(bias, str) or not isinstance(bias, Iterable):
         known("bias", bias, CHOICES["bias"])
         return
-    named = frozenset(known("matrix with a bias", name, {matrix: matrix for matrix in MATRICES}) for name in bias)
+    named = frozenset(one_of("matrix with a bias", name, MATRICES) for name in bias)
     exist = frozenset(MATRICES if c.mlp in GATED else (name for name in MATRICES if name != "gate"))
     if named - exist:
         raise ValueError(f"bias names 'gate', and mlp={c.mlp!r} has no gate: leave it out")
@@ -205,13 +196,12 @@ def _settle_bias(c: "TransformerConfig") -> None:
 def _settle_norms(c: "TransformerConfig") -> None:
     if c.norm_bias is None:
         _set(c, "norm_bias", c.norm == "layernorm" and bool(c.norm_scale))
-    boolean("norm_bias", c.norm_bias)
     if c.norm == "rmsnorm" and c.norm_bias:
         raise ValueError("norm_bias=True with norm='rmsnorm': RMSNorm has a scale only; use norm='layernorm'")
     if c.norm_bias and not c.norm_scale:
         raise ValueError("norm_bias=True with norm_scale=False: a norm without a scale has no shift; drop one of them")
-    if type(c.norms_per_block) is not int or c.norms_per_block not in (1, 2):
-        raise ValueError(f"norms_per_block is {shown(c.norms_per_block)}: give 2, or 1 for a parallel block")
+    if c.norms_per_block not in (1, 2):
+        raise ValueError(f"norms_per_block is {c.norms_per_block}: give 2, or 1 for a parallel block")
     if c.parallel and c.norms_per_block == 1:
         _set(c, "parallel", False)
     if c.side_by_side and c.norm_placement != "pre":

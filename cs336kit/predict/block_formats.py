@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cs336kit.predict._common.checks import non_negative_int, positive_int, positive_number, shown
+from cs336kit.predict._common.checks import one_of, positive_int, positive_number, shown
 from cs336kit.predict.number_format import NumberFormat
 
 
@@ -51,30 +51,17 @@ class BlockFormat:
                     f"{self.name}: {part} must be a NumberFormat, got {shown(getattr(self, part))}: FORMATS has some."
                 )
         object.__setattr__(self, "block_size", positive_int("block_size", self.block_size))
-        if self.scale_rule not in ("power_of_two", "largest"):
-            raise ValueError(
-                f"{self.name}: scale_rule={shown(self.scale_rule)} is unknown; known are power_of_two, largest."
-            )
-
-    @property
-    def bits_per_element(self) -> float:
-        """Bits of an element and its share of the scale: 4.25 for mxfp4."""
-        return self.element.bits + self.scale.bits / self.block_size
+        one_of("scale_rule", self.scale_rule, ("power_of_two", "largest"))
 
     @property
     def bytes(self) -> float:
-        """Bytes per element, with its share of the scale."""
-        return self.bits_per_element / 8
+        """Bytes per element, with its share of the scale: 4.25 bits for mxfp4."""
+        return (self.element.bits + self.scale.bits / self.block_size) / 8
 
     @property
     def max(self) -> float:
         """The largest finite value: the largest element under the largest scale (and a tensor scale of 1)."""
         return self.element.max * self.scale.max
-
-    def storage_bytes(self, elements: int) -> int:
-        """Bytes of a row of elements, packed; the last block is padded."""
-        blocks = -(-non_negative_int("elements", elements) // self.block_size)
-        return -(-blocks * (self.block_size * self.element.bits + self.scale.bits) // 8)
 
     def quantize(self, values: Sequence[float], *, tensor_scale: float | None = None) -> tuple[QuantizedBlock, ...]:
         """The blocks that represent a row of finite floats; `dequantize` returns their values.

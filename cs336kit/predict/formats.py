@@ -18,13 +18,11 @@ class _Formats(dict[str, Any]):
         return f"FORMATS({', '.join(self)})"
 
 
-_E4M3 = NumberFormat("fp8_e4m3", exponent_bits=4, fraction_bits=3, infinities=False, nan="all_ones")
-_E2M3 = NumberFormat("fp6_e2m3", exponent_bits=2, fraction_bits=3, infinities=False, nan="none")
-_E3M2 = NumberFormat("fp6_e3m2", exponent_bits=3, fraction_bits=2, infinities=False, nan="none")
-_E2M1 = NumberFormat("fp4_e2m1", exponent_bits=2, fraction_bits=1, infinities=False, nan="none")
-_E8M0 = NumberFormat(
-    "e8m0", exponent_bits=8, fraction_bits=0, infinities=False, nan="all_ones", signed=False, subnormals=False
-)
+_E4M3 = NumberFormat("fp8_e4m3", exponent_bits=4, fraction_bits=3, nan="all_ones")
+_E2M3 = NumberFormat("fp6_e2m3", exponent_bits=2, fraction_bits=3, nan="none")
+_E3M2 = NumberFormat("fp6_e3m2", exponent_bits=3, fraction_bits=2, nan="none")
+_E2M1 = NumberFormat("fp4_e2m1", exponent_bits=2, fraction_bits=1, nan="none")
+_E8M0 = NumberFormat("e8m0", exponent_bits=8, fraction_bits=0, nan="all_ones", signed=False, subnormals=False)
 
 _ENTRIES = (
     NumberFormat("fp64", exponent_bits=11, fraction_bits=52),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cs336kit.predict._common.checks import boolean, known, shown
+from cs336kit.predict._common.checks import boolean, known, one_of
+from cs336kit.predict._common.data import data
 
 if TYPE_CHECKING:
     from datetime import date
@@ -57,18 +58,12 @@ class Accelerator:
 
     def cell(self, what: str, *, sparse: bool = False, engine: str | None = None) -> Cell:
         """The cell behind a fact ("bandwidth") or a peak ("bf16"), with basis, sources and date."""
-        if what in FACTS:
+        if one_of("precision or fact of an accelerator", what, (*PRECISIONS, *FACTS)) in FACTS:
             if what not in self.facts:
                 raise LookupError(f"{self.title} has no sourced {what}; it has {self._listed(self.facts)}.")
             return self.facts[what]
-        if what not in PRECISIONS:
-            choices = ", ".join((*PRECISIONS, *FACTS))
-            raise ValueError(
-                f"{shown(what)} is neither a precision nor a fact of an accelerator: choose one of {choices}."
-            )
-        if engine not in (None, "tensor", "vector"):
-            raise ValueError(f"engine must be 'tensor' or 'vector', got {shown(engine)}.")
-        key = (what, engine or DEFAULT_ENGINE[what], "sparse" if boolean("sparse", sparse) else "dense")
+        engine = DEFAULT_ENGINE[what] if engine is None else one_of("engine", engine, ("tensor", "vector"))
+        key = (what, engine, "sparse" if boolean("sparse", sparse) else "dense")
         if key not in self.peaks:
             same = [" ".join(other) for other in self.peaks if other[0] == what]
             there = self._listed(same or dict.fromkeys(precision for precision, _, _ in self.peaks))
@@ -77,10 +72,7 @@ class Accelerator:
 
     def peak(self, precision: str, *, sparse: bool = False, engine: str | None = None) -> float:
         """Peak FLOP/s of a precision: dense, on tensor cores (fp32: on vector cores), unless said otherwise."""
-        if precision not in PRECISIONS:
-            raise ValueError(
-                f"{shown(precision)} is not a precision with a peak: choose one of {', '.join(PRECISIONS)}."
-            )
+        one_of("precision", precision, PRECISIONS)
         return float(self.cell(precision, sparse=sparse, engine=engine).value)
 
     @property
@@ -123,12 +115,6 @@ class Accelerator:
         """Board power limit in watts."""
         return int(self.cell("power").value)
 
-    def cells(self) -> Iterator[tuple[str, Cell]]:
-        """Every cell of this accelerator with its name, facts first."""
-        yield from self.facts.items()
-        for key, cell in self.peaks.items():
-            yield " ".join(key), cell
-
     @staticmethod
     def _listed(names: Iterable[str]) -> str:
         return ", ".join(names) or "nothing"
@@ -142,11 +128,7 @@ class Accelerator:
 
 @cache
 def _table() -> dict[str, Accelerator]:
-    # Read on first use, so that importing predict stays fast.
-    import tomllib
-    from pathlib import Path
-
-    raw = tomllib.loads(Path(__file__).with_name("accelerators.toml").read_text(encoding="utf-8"))
+    raw = data("accelerators.toml")
     sources = {key: Source(**entry) for key, entry in raw.pop("sources").items()}
 
     def cell(entry: dict[str, Any]) -> Cell:

@@ -38,6 +38,8 @@ _NO_AXES = {
     "zero": "zero has stages: write zero1=8, zero2=8 or fsdp=8 (stage 3), with the ranks that share",
     "vpp": "stages that each hold several parts of the layers (vpp) are not counted: schedule is gpipe or 1f1b, with pp=8",
 }
+#: Fields of a configuration that the ranks of tp divide, where they are given.
+_WIDTHS = ("d_ff", "dense_d_ff", "shared_d_ff")
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -186,13 +188,13 @@ def _sizes(choices: Iterable[int]) -> str:
 def check_layout(config: TransformerConfig, layout: Layout, *, sequence: int | None = None) -> None:
     """Raise a ValueError that says what would fit, unless the layout divides the model."""
     _check_model(config, layout)
-    for name, over in (("cp", layout.cp), ("tp", layout.cp * layout.tp if layout.sp else 1)):
-        if sequence is not None and sequence % over:
-            what = (
-                f"cp={layout.cp}"
-                if name == "cp"
-                else f"sp over tp={layout.tp}" + f" and cp={layout.cp}" * (layout.cp > 1)
-            )
+    if sequence is None:
+        return
+    divided = {f"cp={layout.cp}": layout.cp}
+    if layout.sp:
+        divided[f"sp over tp={layout.tp}" + f" and cp={layout.cp}" * (layout.cp > 1)] = layout.cp * layout.tp
+    for what, over in divided.items():
+        if sequence % over:
             raise ValueError(
                 f"{what} does not divide a sequence of {sequence}: the next that it divides are "
                 f"{_sizes(size for size in (sequence - sequence % over, -(-sequence // over) * over) if size)}"
@@ -217,8 +219,8 @@ def _check_model(config: TransformerConfig, layout: Layout) -> None:
     if K % tp and tp % K:
         fits = [size for size in divisors(config.heads, config.heads) if K % size == 0 or size % K == 0]
         raise ValueError(f"tp={tp} neither divides {K} key/value heads nor is a multiple of them: {_sizes(fits)} are")
-    for name in ("d_ff", "dense_d_ff", "shared_d_ff"):
-        width = getattr(config, name, None)
+    for name in _WIDTHS:
+        width = getattr(config, name)
         if width and width % tp:
             fits = [size for size in divisors(config.heads, config.heads) if width % size == 0]
             raise ValueError(f"tp={tp} does not divide {name}={width}: {_sizes(fits)} divide it and the heads")
@@ -232,11 +234,7 @@ def local_config(config: TransformerConfig, tp: int) -> TransformerConfig:
     """
     if tp == 1:
         return config
-    widths = {
-        name: getattr(config, name) // tp
-        for name in ("d_ff", "dense_d_ff", "shared_d_ff")
-        if getattr(config, name, None)
-    }
+    widths = {name: getattr(config, name) // tp for name in _WIDTHS if getattr(config, name)}
     return replace(
         config, heads=config.heads // tp, kv_heads=max(1, config.kv_heads // tp), head_dim=config.head_dim,
         vocab=-(-config.vocab // tp), **widths,

@@ -10,16 +10,13 @@ from functools import cache
 from typing import Any, NoReturn
 
 from cs336kit.predict._common.checks import shown
+from cs336kit.predict._common.data import data
 from cs336kit.predict.transformer import TransformerConfig
 
 
 @cache
 def _file() -> dict[str, Any]:
-    # Read on first use, so that importing predict stays fast.
-    import tomllib
-    from pathlib import Path
-
-    return tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
+    return data("models.toml")
 
 
 @cache
@@ -36,11 +33,7 @@ def _table() -> dict[str, TransformerConfig]:
 @cache
 def _published() -> dict[str, dict[str, Any]]:
     """Name → fields of its config.json that change a count."""
-    import json
-    from pathlib import Path
-
-    raw = json.loads(Path(__file__).with_name("models_hf.json").read_text(encoding="utf-8"))
-    return {name: values for name, values in raw.items() if name not in _table()}
+    return {name: values for name, values in data("models_hf.json").items() if name not in _table()}
 
 
 @cache

@@ -6,20 +6,20 @@ field read as an integer, and m for the number of fraction bits. Then
     value = ± (1 + f/2^m) · 2^(E - bias)    a normal number
     value = ± (0 + f/2^m) · 2^(1 - bias)    E = 0, a subnormal number (and zero)
 
-and the flags say which codes at the top are not numbers.
+with bias = 2^(exponent bits - 1) - 1, and the flags say which codes at the top are not numbers.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
 
-from cs336kit.predict import rounding
-from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int, shown
+from cs336kit.predict._common.checks import boolean, non_negative_int, one_of, positive_int, shown
 
-#: Where a format has its NaN. ieee: the whole top exponent field (with the infinities); all_ones: for each sign, the code
-#: whose bits are all one; negative_zero: the code of -0; none: nowhere.
-NAN_RULES = ("ieee", "all_ones", "negative_zero", "none")
+#: Where a format has its NaN. ieee: the top exponent field, where a zero fraction means infinity; all_ones: for each sign, the
+#: code whose bits are all one; none: nowhere. Only ieee has infinities.
+NAN_RULES = ("ieee", "all_ones", "none")
+#: What becomes of a value that is too large after rounding.
+OVERFLOWS = ("inf", "nan", "saturate")
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,6 @@ class NumberFormat:
     exponent_bits: int
     #: Bits of the fraction field, without the implied leading one.
     fraction_bits: int
-    #: What is subtracted from the exponent field; half of its range when not given.
-    bias: int = None  # type: ignore[assignment] # an int from __post_init__ on
-    #: True when the top exponent field with a zero fraction means infinity.
-    infinities: bool = True
     #: One of NAN_RULES.
     nan: str = "ieee"
     #: False for a format that has no sign bit.
@@ -47,10 +43,10 @@ class NumberFormat:
     #: False when exponent field 0 is like any other: then there is no zero.
     subnormals: bool = True
     #: Bits of one number in memory, if that is more than its own bits (tf32 is stored in a 32-bit word).
-    storage_bits: int = None  # type: ignore[assignment] # likewise
+    storage_bits: int = None  # type: ignore[assignment] # an int from __post_init__ on
 
     def __post_init__(self) -> None:
-        for rule in ("infinities", "signed", "subnormals"):
+        for rule in ("signed", "subnormals"):
             boolean(rule, getattr(self, rule))
         object.__setattr__(self, "exponent_bits", positive_int("exponent_bits", self.exponent_bits))
         object.__setattr__(self, "fraction_bits", non_negative_int("fraction_bits", self.fraction_bits))
@@ -59,30 +55,29 @@ class NumberFormat:
                 f"{self.name}: {self.exponent_bits} exponent and {self.fraction_bits} fraction bits do not fit into fp64: "
                 "use 1 to 11 exponent bits and 0 to 52 fraction bits."
             )
-        if self.nan not in NAN_RULES:
-            raise ValueError(f"{self.name}: nan={shown(self.nan)} is unknown; known are {', '.join(NAN_RULES)}.")
-        if self.infinities and (self.nan != "ieee" or self.fraction_bits == 0):
+        one_of("rule for nan", self.nan, NAN_RULES)
+        if self.infinities and self.fraction_bits == 0:
             raise ValueError(
-                f"{self.name}: infinities need nan='ieee', which shares their exponent, and a fraction bit."
+                f"{self.name}: nan='ieee' tells infinity and NaN apart by the fraction, so give it a fraction bit."
             )
-        if not self.infinities and self.nan == "ieee":
-            raise ValueError(f"{self.name}: nan='ieee' reserves the top exponent, so give infinities=True too.")
-        if self.nan == "negative_zero" and not (self.signed and self.subnormals):
-            raise ValueError(
-                f"{self.name}: nan='negative_zero' takes the code of −0, so give signed=True and subnormals=True."
-            )
-        bias = 2 ** (self.exponent_bits - 1) - 1 if self.bias is None else self.bias
-        if isinstance(bias, bool) or not isinstance(bias, Integral):
-            raise ValueError(f"{self.name}: bias must be a whole number, got {shown(bias)}.")
-        object.__setattr__(self, "bias", int(bias))
         stored = self.bits if self.storage_bits is None else positive_int("storage_bits", self.storage_bits)
         object.__setattr__(self, "storage_bits", stored)
         if stored < self.bits:
             raise ValueError(f"{self.name}: {self.bits} bits do not fit into storage_bits={self.storage_bits}.")
         if self.max_exponent > 1023 or self.min_exponent - self.fraction_bits < -1074:
-            raise ValueError(f"{self.name}: with bias {self.bias} its values leave the range of fp64.")
+            raise ValueError(f"{self.name}: its values leave the range of fp64.")
 
     # Bits and codes
+
+    @property
+    def bias(self) -> int:
+        """What is subtracted from the exponent field: half of its range."""
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def infinities(self) -> bool:
+        """Whether the top exponent field with a zero fraction means infinity."""
+        return self.nan == "ieee"
 
     @property
     def bits(self) -> int:
@@ -102,37 +97,10 @@ class NumberFormat:
     @property
     def largest(self) -> int:
         """The code of the largest finite value, as an integer."""
-        magnitudes: int = 2 ** (self.exponent_bits + self.fraction_bits)
+        magnitudes = 1 << (self.exponent_bits + self.fraction_bits)
         if self.infinities:
             return magnitudes - (1 << self.fraction_bits) - 1
         return magnitudes - 2 if self.nan == "all_ones" else magnitudes - 1
-
-    @property
-    def largest_code(self) -> str:
-        """The code of the largest finite value, as fields: '0.11110.1111111111' in fp16."""
-        return self.fields(self.largest)
-
-    @property
-    def nan_codes(self) -> int:
-        """How many codes mean NaN."""
-        per_sign: int = {"ieee": 2**self.fraction_bits - 1, "all_ones": 1, "negative_zero": 0, "none": 0}[self.nan]
-        return per_sign * (1 + self.signed) + (self.nan == "negative_zero")
-
-    @property
-    def infinite_codes(self) -> int:
-        """How many codes mean an infinity."""
-        return (1 + self.signed) * self.infinities
-
-    @property
-    def finite_codes(self) -> int:
-        """How many codes mean a finite number; +0 and -0 are two codes."""
-        return self.codes - self.nan_codes - self.infinite_codes
-
-    @property
-    def finite_values(self) -> int:
-        """How many different finite numbers there are; +0 and -0 are one number."""
-        two_zeros = self.signed and self.subnormals and self.nan != "negative_zero"
-        return self.finite_codes - two_zeros
 
     # Range and precision
 
@@ -190,8 +158,6 @@ class NumberFormat:
         magnitude = code & (2 ** (self.exponent_bits + self.fraction_bits) - 1)
         negative = code != magnitude
         sign = -1.0 if negative else 1.0
-        if self.nan == "negative_zero" and negative and magnitude == 0:
-            return math.nan
         if magnitude > self.largest:
             return sign * math.inf if self.infinities and magnitude == self.largest + 1 else math.nan
         field, fraction = magnitude >> self.fraction_bits, magnitude & (2**self.fraction_bits - 1)
@@ -199,33 +165,70 @@ class NumberFormat:
             return sign * math.ldexp(fraction, self.min_exponent - self.fraction_bits)
         return sign * math.ldexp(2**self.fraction_bits + fraction, field - self.bias - self.fraction_bits)
 
-    def encode(self, x: float, *, mode: str = "nearest_even", overflow: str | None = None, random: Any = None) -> int:
-        """The code of the value that x rounds to; see `predict.rounding.encode`."""
-        return rounding.encode(self, x, mode=mode, overflow=overflow, random=random)
+    def encode(self, x: float, *, overflow: str | None = None) -> int:
+        """The code of the value nearest to x; of two that are equally near, the one with an even significand.
 
-    def round(self, x: float, *, mode: str = "nearest_even", overflow: str | None = None, random: Any = None) -> float:
-        """The value that x rounds to; see `predict.rounding.encode`."""
-        return self.decode(self.encode(x, mode=mode, overflow=overflow, random=random))
+        overflow: what a value becomes that is too large after rounding, one of OVERFLOWS; when not given, infinity if the
+        format has one, else NaN if it has one, else saturate. An infinite x overflows.
+        A format without zero (E8M0) represents 0 as NaN and anything below its smallest value as that value; a format without
+        a sign represents negative numbers as NaN. Raises ValueError if the answer is a NaN or an infinity that the format lacks.
+        Source: IEEE 754-2019, sections 4.3 and 7.4; OCP 8-bit Floating Point Specification 1.0, section 5.2.
+        """
+        if overflow is not None:
+            one_of("overflow", overflow, OVERFLOWS)
+        try:
+            x = float(x)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"{self.name} rounds numbers that a float can hold, got {shown(x)}.") from None
+        negative = math.copysign(1.0, x) < 0
+        if math.isnan(x) or (negative and not self.signed) or (x == 0 and not self.subnormals):
+            return self._nan(x)
+        magnitude = self.largest + 1 if math.isinf(x) else self._nearest(abs(x))
+        if magnitude > self.largest:
+            magnitude = self._overflowed(x, overflow)
+        return magnitude + (negative << (self.bits - 1))
+
+    def round(self, x: float, *, overflow: str | None = None) -> float:
+        """The value nearest to x; see `encode`."""
+        return self.decode(self.encode(x, overflow=overflow))
+
+    def _nearest(self, x: float) -> int:
+        """The code for x ≥ 0 as if the exponent had no upper end."""
+        if x == 0:
+            return 0
+        binade = max(math.frexp(x)[1] - 1, self.min_exponent)
+        # Steps of 2^(binade - fraction_bits). The float is scaled exactly, so it is rounded once, ties to the even number.
+        steps = round(math.ldexp(x, self.fraction_bits - binade))
+        # The codes of one binade follow those of the one below it, so adding the steps to the start of the binade gives the
+        # code, carries included.
+        steps_below = (binade - self.min_exponent) << self.fraction_bits
+        no_subnormals = 0 if self.subnormals else 1 << self.fraction_bits
+        return max(steps_below + steps - no_subnormals, 0)
+
+    def _overflowed(self, x: float, overflow: str | None) -> int:
+        """The magnitude code for a value that is too large."""
+        if overflow is None:
+            overflow = {"ieee": "inf", "all_ones": "nan", "none": "saturate"}[self.nan]
+        if overflow == "saturate":
+            return self.largest
+        if overflow == "nan":
+            return self._nan(x)
+        if not self.infinities:
+            raise ValueError(f"{self.name} has no infinity for {x}: use overflow='saturate' or overflow='nan'.")
+        return self.largest + 1
+
+    def _nan(self, x: float) -> int:
+        """The code that stands for NaN."""
+        if self.nan == "none":
+            raise ValueError(f"{self.name} has no NaN, and {x} has no other code there.")
+        quiet = 1 << (self.fraction_bits - 1) if self.infinities else 0
+        return self.largest + 1 + quiet
 
     def values(self) -> list[float]:
         """All finite values in order, for formats of at most 16 bits."""
         if self.bits > 16:
             raise ValueError(f"{self.name} has {self.codes:,} codes: only formats of at most 16 bits are listed.")
         return sorted({x for x in map(self.decode, range(self.codes)) if math.isfinite(x)})
-
-    def with_rules(self, **rules: Any) -> "NumberFormat":
-        """The same bits with other rules: infinities, nan, subnormals, signed, bias.
-
-        infinities=True also sets IEEE's NaN, and infinities=False leaves one NaN per sign, unless nan is given.
-        """
-        allowed = ("infinities", "nan", "subnormals", "signed", "bias")
-        if unknown := sorted(set(rules) - set(allowed)):
-            raise ValueError(f"{self.name} has no rule {unknown[0]!r}; the rules are {', '.join(allowed)}.")
-        changed = ", ".join(f"{key}={value}" for key, value in rules.items())
-        if "nan" not in rules and "infinities" in rules:
-            kept = self.nan if self.nan != "ieee" else "all_ones"
-            rules["nan"] = "ieee" if rules["infinities"] else kept
-        return replace(self, name=f"{self.name} ({changed})", **rules)
 
     def _checked(self, code: object) -> int:
         if isinstance(code, bool) or not isinstance(code, Integral) or not 0 <= int(code) < self.codes:

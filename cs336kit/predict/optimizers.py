@@ -10,6 +10,7 @@ from cs336kit.predict._common.checks import (
     known,
     non_negative_int,
     non_negative_number,
+    one_of,
     positive_int,
     several,
     shown,
@@ -113,43 +114,36 @@ def optimizer_state_bytes(
             raise ValueError(
                 f"{optimizer} keeps no state for {option}={shown(value)}; options that cost state here: {has}."
             )
-    if spec.shaped == "blockwise":
-        if shapes is None:
-            raise ValueError(f"{optimizer} keeps state by shape: give shapes=[(rows, columns), …], not counts.")
-        each = sum(_blockwise(prod(shape)) for shape in _checked_shapes(shapes))
-        return Breakdown(dict.fromkeys(names, each), unit="bytes")
-    sizes, tensors = _sizes(optimizer.lower(), spec.shaped, names, shapes, parameters, tensors)
-    parts = {name: size * element for name, size in sizes.items()}
-    return Breakdown(parts | dict.fromkeys(spec.scalars, SCALAR_BYTES * tensors), unit="bytes")
-
-
-def _sizes(
-    optimizer: str,
-    shaped: str,
-    names: list[str],
-    shapes: Iterable[tuple[int, ...]] | None,
-    parameters: int | None,
-    tensors: int | None,
-) -> tuple[dict[str, int], int]:
-    """Elements of each state tensor, summed over the parameters, and the number of parameter tensors."""
     if shapes is None:
-        if shaped:
+        if spec.shaped:
             raise ValueError(f"{optimizer} keeps state by shape: give shapes=[(rows, columns), …], not counts.")
         if parameters is None or tensors is None:
             raise ValueError("the size of the model is missing: give shapes=…, or both parameters=… and tensors=….")
-        return dict.fromkeys(names, positive_int("parameters", parameters)), positive_int("tensors", tensors)
-    if parameters is not None or tensors is not None:
-        raise ValueError("shapes already say how many parameters and tensors there are: leave those two out.")
-    shapes = _checked_shapes(shapes)
+        parts = dict.fromkeys(names, element * positive_int("parameters", parameters))
+        tensors = positive_int("tensors", tensors)
+    else:
+        if parameters is not None or tensors is not None:
+            raise ValueError("shapes already say how many parameters and tensors there are: leave those two out.")
+        checked = _checked_shapes(shapes)
+        parts = _by_shape(optimizer, names, checked, element)
+        tensors = len(checked)
+    return Breakdown(parts | dict.fromkeys(spec.scalars, SCALAR_BYTES * tensors), unit="bytes")
+
+
+def _by_shape(optimizer: str, names: list[str], shapes: list[tuple[int, ...]], element: int) -> dict[str, int]:
+    """Bytes of each state tensor, summed over the parameters."""
+    shaped = optimizer_spec(optimizer).shaped
+    if shaped == "factored":
+        return {name: element * size for name, size in _factored(shapes).items()}
+    if shaped == "blockwise":
+        return dict.fromkeys(names, sum(_blockwise(prod(shape)) for shape in shapes))
     other = [shape for shape in shapes if len(shape) != 2]
     if shaped == "matrices" and other:
         raise ValueError(
             f"{optimizer} takes matrices only, and {len(other)} of {len(shapes)} tensors are not matrices, the first of shape "
             f"{other[0]}: give those to AdamW."
         )
-    if shaped == "factored":
-        return _factored(shapes), len(shapes)
-    return dict.fromkeys(names, sum(map(prod, shapes))), len(shapes)
+    return dict.fromkeys(names, element * sum(map(prod, shapes)))
 
 
 def _checked_shapes(shapes: object) -> list[tuple[int, ...]]:
@@ -209,7 +203,7 @@ def optimizer_step_bytes(
     spec = optimizer_spec(optimizer)
     _number_or_bool("weight_decay", weight_decay)
     sizes = None if sizes is None else [non_negative_int("a size in sizes", size) for size in several("sizes", sizes)]
-    known("implementation", implementation, dict.fromkeys(("foreach", "fused", "loop")))
+    one_of("implementation", implementation, ("foreach", "fused", "loop"))
     element = known("precision", precision, STATE_TYPES)
     if implementation == "fused":
         return 0

@@ -8,10 +8,9 @@ between the chip and its memory if every input is read once and every output is 
 from dataclasses import dataclass
 
 from cs336kit.predict._common.checks import (
-    boolean,
     finite_results,
-    known,
     non_negative_int,
+    one_of,
     positive_int,
     positive_number,
     shown,
@@ -71,25 +70,13 @@ def elementwise_cost(
     return Cost(elements * non_negative_int("flops_per_element", flops_per_element), elements * moved * size)
 
 
-def reduction_cost(rows: int, columns: int, *, bytes_per_element: int = 2) -> Cost:
-    """Cost of reducing each row of (rows, columns) to one number by sum or maximum: one FLOP per element read."""
-    rows, columns = positive_int("rows", rows), positive_int("columns", columns)
-    size = positive_int("bytes_per_element", bytes_per_element)
-    return Cost(rows * columns, size * (rows * columns + rows))
-
-
-def softmax_cost(rows: int, columns: int, *, bytes_per_element: int = 2, fused: bool = True) -> Cost:
+def softmax_cost(rows: int, columns: int, *, bytes_per_element: int = 2) -> Cost:
     """Cost of a softmax over each row: maximum, subtract, exponential, sum, divide, so 5 FLOPs per element.
 
-    `fused`: one kernel reads each element once and writes it once. Otherwise each of the five steps is a kernel of its
-    own, and the three element-wise ones write what the next one reads. Source: counting the steps.
+    Convention: one kernel reads each element once and writes it once. Source: counting the steps.
     """
-    rows, columns = positive_int("rows", rows), positive_int("columns", columns)
-    size = positive_int("bytes_per_element", bytes_per_element)
-    n = rows * columns
-    # The subtraction and the division also read one number per row.
-    moved = 2 * n if boolean("fused", fused) else (n + rows) + (2 * n + rows) + 2 * n + (n + rows) + (2 * n + rows)
-    return Cost(5 * n, size * moved)
+    elements = positive_int("rows", rows) * positive_int("columns", columns)
+    return Cost(5 * elements, 2 * elements * positive_int("bytes_per_element", bytes_per_element))
 
 
 @dataclass(frozen=True)
@@ -135,7 +122,7 @@ def roofline(
     """
     if not isinstance(cost, Cost):
         raise ValueError(f"roofline takes a Cost(flops, bytes), such as matmul_cost(...) returns, got {shown(cost)}.")
-    known("precision", precision, dict.fromkeys(PRECISIONS))
+    one_of("precision", precision, PRECISIONS)
     if accelerator is not None:
         device = device_of(accelerator)
         if peak_flops_per_second is None:

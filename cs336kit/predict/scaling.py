@@ -8,8 +8,9 @@ from math import exp, log
 from typing import Any
 
 from cs336kit.predict._common.checks import positive_number
+from cs336kit.predict._common.data import data
 from cs336kit.predict._common.grid import as_text
-from cs336kit.predict._common.words import folded
+from cs336kit.predict._common.words import folded, short
 from cs336kit.predict.accounting import parameters as count_parameters
 from cs336kit.predict.accounting import without_embeddings
 from cs336kit.predict.transformer import TransformerConfig
@@ -119,24 +120,11 @@ class Optimal:
         return ", ".join(f"{short(least)} to {short(most)} {words}" for words, least, most in others)
 
 
-def short(value: float) -> str:
-    """A number with three digits and a suffix: 70.6B, 15T; beyond those a power of ten."""
-    for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
-        if value >= size:
-            return f"{value / size:,.3g}{suffix}" if value < 1e16 else f"{value:.3g}"
-    return f"{value:,.3g}"
-
-
 @cache
 def scaling_laws() -> tuple[Law, ...]:
     """Every law of the table, the oldest one last."""
-    # Read on first use, so that importing predict stays fast.
-    import tomllib
-    from pathlib import Path
-
-    raw = tomllib.loads(Path(__file__).with_name("scaling_laws.toml").read_text(encoding="utf-8"))
     laws = []
-    for name, entry in raw.items():
+    for name, entry in data("scaling_laws.toml").items():
         exponent = entry.pop("exponent")
         title, source, kind = (entry.pop(key) for key in ("title", "source", "kind"))
         laws.append(Law(name, title, source, kind, exponent["value"], exponent.get("low"), exponent.get("high"), entry))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from itertools import product
+from operator import mul
 
 from cs336kit.predict._common.checks import non_negative_int, positive_int, shown
 
@@ -13,14 +14,10 @@ def _sizes(shape: Iterable[int], name: str = "shape") -> tuple[int, ...]:
     return tuple(positive_int(f"{name}[{axis}]", size) for axis, size in enumerate(shape))
 
 
-def _counts(values: Iterable[int], name: str) -> tuple[int, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} must be a tuple of whole numbers such as (3, 1), got {shown(values)}.")
-    return tuple(non_negative_int(f"{name}[{axis}]", value) for axis, value in enumerate(values))
-
-
 def _steps(strides: Iterable[int], *, axes: int) -> tuple[int, ...]:
-    steps = _counts(strides, "strides")
+    if isinstance(strides, str) or not isinstance(strides, Iterable):
+        raise ValueError(f"strides must be a tuple of whole numbers such as (3, 1), got {shown(strides)}.")
+    steps = tuple(non_negative_int(f"strides[{axis}]", step) for axis, step in enumerate(strides))
     if len(steps) != axes:
         raise ValueError(f"strides must have one step for each of the {axes} axes, got {len(steps)}: {shown(steps)}.")
     return steps
@@ -36,35 +33,6 @@ def contiguous_strides(shape: Iterable[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
-
-
-def element_offset(index: Iterable[int], *, strides: Iterable[int], offset: int = 0) -> int:
-    """Position in the storage of the element at `index`: offset + Σ indexᵢ · strideᵢ, counted from zero.
-
-    Errors: ValueError for a negative index or one of another length than the strides.
-    """
-    index = _counts(index, "index")
-    steps = _steps(strides, axes=len(index))
-    return non_negative_int("offset", offset) + sum(i * step for i, step in zip(index, steps, strict=True))
-
-
-def expanded_strides(shape: Iterable[int], *, strides: Iterable[int], to: Iterable[int]) -> tuple[int, ...]:
-    """Strides after broadcasting `shape` to the shape `to`: 0 for every axis that is new or grows from size 1.
-
-    A step of 0 revisits the same element, so that nothing is copied. Errors: ValueError where sizes do not broadcast.
-    """
-    sizes, target = _sizes(shape), _sizes(to, "to")
-    steps = _steps(strides, axes=len(sizes))
-    new = len(target) - len(sizes)
-    if new < 0:
-        raise ValueError(f"shape {sizes} has more axes than {target}: expanding adds axes, it removes none.")
-    expanded = [0] * new
-    for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
-        wanted = target[new + axis]
-        if size not in (1, wanted):
-            raise ValueError(f"axis {axis} of {sizes} has size {size} and cannot become {wanted}: only size 1 grows.")
-        expanded.append(step if size == wanted else 0)
-    return tuple(expanded)
 
 
 def extent(shape: Iterable[int], *, strides: Iterable[int], offset: int = 0) -> tuple[int, int]:
@@ -126,5 +94,5 @@ def overlaps(shape: Iterable[int], *, strides: Iterable[int]) -> bool:
         reach += (size - 1) * step
     else:
         return False  # every axis steps over all that the finer axes reach
-    offsets = [element_offset(index, strides=steps) for index in product(*map(range, sizes))]
+    offsets = [sum(map(mul, index, steps)) for index in product(*map(range, sizes))]
     return len(set(offsets)) < len(offsets)

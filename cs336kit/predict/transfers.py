@@ -1,15 +1,6 @@
-"""How long a copy takes over a link, and what is gained if copies overlap with computation."""
+"""The speed of PCI Express, and what is gained if copies overlap with computation."""
 
-from cs336kit.predict._common.checks import (
-    boolean,
-    finite_results,
-    known,
-    non_negative_int,
-    non_negative_number,
-    positive_int,
-    positive_number,
-    steps,
-)
+from cs336kit.predict._common.checks import boolean, finite_results, known, positive_int, positive_number
 
 #: PCI Express: transfers per second and lane, and the share of bits that carry data (8b/10b, 128b/130b, FLIT).
 PCIE = {
@@ -34,48 +25,14 @@ def pcie_bandwidth(generation: int, *, lanes: int = 16) -> float:
 
 
 @finite_results()
-def transfer_seconds(size_bytes: int, *, bandwidth_bytes_per_second: float, latency_seconds: float = 0.0) -> float:
-    """Seconds to move `size_bytes` over a link: latency + bytes ÷ bandwidth (one direction, nothing else on the link)."""
-    size = non_negative_int("size_bytes", size_bytes)
-    bandwidth = positive_number("bandwidth_bytes_per_second", bandwidth_bytes_per_second)
-    latency = non_negative_number("latency_seconds", latency_seconds)
-    return latency + size / bandwidth
-
-
-@finite_results()
 def pipeline_seconds(batches: int, *, copy_seconds: float, compute_seconds: float, overlap: bool) -> float:
     """Seconds to copy and compute `batches` batches, one after the other or with the next copy overlapping the computation.
 
     With overlap, nothing overlaps the first copy and the last computation, and between them each step takes the longer of
     the two. Left out: contention for memory bandwidth. Errors: ValueError for times that are not positive.
     """
-    batches, copy, compute = _checked(batches, copy_seconds, compute_seconds, overlap)
-    if not overlap:
+    batches = positive_int("batches", batches)
+    copy, compute = positive_number("copy_seconds", copy_seconds), positive_number("compute_seconds", compute_seconds)
+    if not boolean("overlap", overlap):
         return batches * (copy + compute)
     return copy + (batches - 1) * max(copy, compute) + compute
-
-
-@finite_results()
-def pipeline_timeline(
-    batches: int, *, copy_seconds: float, compute_seconds: float, overlap: bool
-) -> list[tuple[str, int, float, float]]:
-    """The same as spans (lane, batch, start, end), lane "copy" or "compute": each computation waits for its copy."""
-    batches, copy, compute = _checked(batches, copy_seconds, compute_seconds, overlap)
-    steps("batches", batches)
-    spans, copied, computed = [], 0.0, 0.0
-    for batch in range(batches):
-        start = copied if overlap else computed
-        copied = start + copy
-        spans.append(("copy", batch, start, copied))
-        start = max(copied, computed)
-        computed = start + compute
-        spans.append(("compute", batch, start, computed))
-    return spans
-
-
-def _checked(
-    batches: object, copy_seconds: object, compute_seconds: object, overlap: object
-) -> tuple[int, float, float]:
-    boolean("overlap", overlap)
-    copy = positive_number("copy_seconds", copy_seconds)
-    return positive_int("batches", batches), copy, positive_number("compute_seconds", compute_seconds)

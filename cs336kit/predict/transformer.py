@@ -5,9 +5,7 @@ from typing import Any
 
 from cs336kit.predict._common.checks import known, shown
 from cs336kit.predict._settle import BIASED, REQUIRED, settle
-from cs336kit.predict._settle import CHOICES as CHOICES
 from cs336kit.predict._settle import GATED as GATED
-from cs336kit.predict._settle import MATRICES as MATRICES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +33,11 @@ class TransformerConfig:
     vocab: int
     #: the longest sequence; with learned positions, also the number of position vectors
     context: int
-    #: "gelu": up and down matrices; "swiglu": gate, up and down; more in CHOICES
+    #: "gelu": up and down matrices; "swiglu": gate, up and down; more in _settle.CHOICES
     mlp: str = "gelu"
     norm: str = "layernorm"
     positions: str = "learned"
-    #: which linear layers of a block have biases: "all", "none", "qkv" for query, key and value only, or names of MATRICES
+    #: linear layers of a block that have biases: "all", "none", "qkv" for query, key and value only, or names of _settle.MATRICES
     bias: str | tuple[str, ...] = "all"
     #: whether norms have a shift beside their scale: None for LayerNorm yes, RMSNorm no
     norm_bias: bool = None  # type: ignore[assignment]
@@ -152,11 +150,6 @@ class TransformerConfig:
         return self.heads * self.head_dim
 
     @property
-    def kv_width(self) -> int:
-        """Width of all keys of a token, K·h; its values are as wide, unless value_dim says otherwise."""
-        return self.kv_heads * self.head_dim
-
-    @property
     def side_by_side(self) -> bool:
         """Whether attention and MLP of a block run in parallel, on the same input."""
         return self.parallel or self.norms_per_block == 1
@@ -187,7 +180,7 @@ class TransformerConfig:
         return self.mlp in GATED
 
     def has_bias(self, matrix: str) -> bool:
-        """Whether this matrix of a block (one of MATRICES) has a bias."""
+        """Whether this matrix of a block (one of _settle.MATRICES) has a bias."""
         return matrix in (BIASED[self.bias] if isinstance(self.bias, str) else self.bias)
 
     def is_sparse(self, layer: int) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from cs336kit.cli import main
 from cs336kit.predict import MODELS, TransformerConfig, active_parameters, compute_optimal, parameters, scaling_laws
-from cs336kit.predict.scaling import OPTIMAL_KEYS, Law, Optimal, Optimum, short
+from cs336kit.predict.scaling import OPTIMAL_KEYS, Law, Optimal, Optimum
 
 BY_NAME = {law.name: law for law in scaling_laws()}
 
@@ -128,13 +128,6 @@ def test_a_mixture_of_experts_is_said_to_be_no_dense_model(capsys):
 def test_bad_input_is_a_sentence(capsys, arguments, sentence):
     assert main(["optimal", *arguments]) == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_a_number_has_three_digits_and_a_suffix():
-    numbers = (999, 1000, 70.6e9, 1e6, 999e6, 1e9, 1e12, 9.99e15, 1e16, 0.5)
-    assert [short(number) for number in numbers] == [
-        "999", "1K", "70.6B", "1M", "999M", "1B", "1T", "9.99e+03T", "1e+16", "0.5",
-    ]  # fmt: skip
 
 
 def test_laws_as_a_table_with_their_ranges():

@@ -22,7 +22,7 @@ def test_defaults_are_those_of_gpt2():
 
 def test_head_dim_need_not_be_d_model_over_heads():
     config = TransformerConfig(**TINY, head_dim=6, kv_heads=2)
-    assert (config.query_width, config.kv_width) == (24, 12)
+    assert (config.query_width, config.kv_heads) == (24, 2)
     assert TransformerConfig(**{**TINY, "heads": 3}, head_dim=4).query_width == 12
 
 
@@ -99,8 +99,9 @@ def test_a_window_in_no_layer_is_no_window():
         ({"dropout": float("nan")}, "dropout is nan"),
         ({"dropout": True}, "dropout is True"),
         ({"norms_per_block": 3}, "norms_per_block is 3"),
-        ({"norms_per_block": 2.0}, "norms_per_block is 2.0"),
-        ({"norms_per_block": True}, "norms_per_block is True"),
+        ({"dense_d_ff": 0}, "dense_d_ff must be a positive whole number"),
+        ({"norms_per_block": 2.0}, "norms_per_block must be a positive whole number .* got 2.0"),
+        ({"norms_per_block": True}, "norms_per_block must be a positive whole number .* got True"),
         ({"experts": 0.0}, "experts must be"),
         ({"layers": 10**12}, r"layers must be at most 10\*\*5, got 1000000000000"),
         ({"norm": "rmsnorm", "norm_bias": True}, "norm_bias=True with norm='rmsnorm': RMSNorm has a scale only"),
@@ -249,11 +250,11 @@ def test_what_holds_in_which_layer():
 
 def test_widths_follow_from_heads_unless_they_are_given():
     plain = TransformerConfig(**TINY, kv_heads=2)
-    widths = ("query_width", "kv_width", "rotary_width", "value_head_dim", "embedding_width", "dense_width", "gated")
-    assert [getattr(plain, name) for name in widths] == [4 * 4, 2 * 4, 4, 4, 16, 64, F]
+    widths = ("query_width", "rotary_width", "value_head_dim", "embedding_width", "dense_width", "gated")
+    assert [getattr(plain, name) for name in widths] == [4 * 4, 4, 4, 16, 64, F]
     own = {"rotary_dim": 2, "value_dim": 6, "embedding_dim": 10, "dense_d_ff": 7, "d_ff": 9, "mlp": "swiglu"}
     other = TransformerConfig(**TINY, **own, **MIXTURE, head_dim=8, sparse_layers=(T, F))
-    assert [getattr(other, name) for name in widths] == [4 * 8, 4 * 8, 2, 6, 10, 7, T]
+    assert [getattr(other, name) for name in widths] == [4 * 8, 2, 6, 10, 7, T]
 
 
 def test_a_configuration_shows_its_sizes_and_what_differs_from_the_usual():

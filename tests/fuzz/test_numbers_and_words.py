@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from cs336kit import predict
 from cs336kit.cli import main
 from cs336kit.predict._families.fields import field_table
+from cs336kit.predict._settle import CHOICES
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.layouts import AXES, SCHEDULES, STAGES
 from cs336kit.predict.models import _published
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.programs import CACHES, EVERY_ATTENTION, PHASES
-from cs336kit.predict.transformer import CHOICES
 
 NUMBERS = st.one_of(
     st.integers(-2, 70), st.sampled_from([0, 1, 8, 64, 10**6, 10**12, 2**63, 10**30, -1]), st.floats(), st.booleans()

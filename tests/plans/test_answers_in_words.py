@@ -6,7 +6,7 @@ import pytest
 
 from cs336kit.predict import MODELS, Layout, Plan, Question, ServingQuestion
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.words import amount, billions, duration, folded, row, size
+from cs336kit.predict._common.words import amount, duration, folded, row, short, size
 from cs336kit.predict._planner.changes import Advice
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.explain import _step as _steps
@@ -275,13 +275,11 @@ def test_sizes_and_durations_have_as_many_digits_as_they_need():
     }  # fmt: skip
     assert {days: duration(days) for days in durations} == durations
     assert [amount(value) for value in (0.012345, 9.994, 10, 1234.5)] == ["0.0123", "9.99", "10", "1,234"]
-    assert [billions(n) for n in (39_512_345_678, 5_060_000_000_000, 999_999, 1_000_000, 999_700_000)] == [
-        "39.5B",
-        "5.06T",
-        "999,999",
-        "1M",
-        "1,000M",
-    ]
+    written = {
+        39_512_345_678: "39.5B", 5_060_000_000_000: "5.06T", 999: "999", 1000: "1K", 1_000_000: "1M", 999_700_000: "1,000M",
+        9.99e15: "9,990T", 1e16: "1e+16", 0.5: "0.5",
+    }  # fmt: skip
+    assert {number: short(number) for number in written} == written
     assert row("a name", GIB, "a remark") == "  a name                        1.00 GiB  a remark"
 
 

@@ -1,13 +1,12 @@
 """A quantity with parts: component → int, and their total."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from cs336kit.predict._common.checks import known, non_negative_int, shown
+from cs336kit.predict._common.checks import non_negative_int, one_of, shown
 from cs336kit.predict._common.grid import as_html, as_text
 
-#: The units a Breakdown may count, each with the heading of its column.
-UNITS = {unit: unit for unit in ("bytes", "FLOPs", "parameters", "elements", "tokens", "bytes/parameter")}
+#: What a Breakdown may count, which is also the heading of its column.
+UNITS = ("bytes", "FLOPs", "parameters", "elements", "tokens", "bytes/parameter")
 
 
 class Breakdown(Mapping[str, int]):
@@ -19,9 +18,8 @@ class Breakdown(Mapping[str, int]):
     raises ValueError, as does adding different units.
     """
 
-    __slots__ = ("_parts", "_unit")
+    unit: str
     _parts: dict[str, int]
-    _unit: str
 
     def __init__(self, parts: Mapping[str, int], *, unit: str):
         if not isinstance(parts, Mapping):
@@ -31,7 +29,7 @@ class Breakdown(Mapping[str, int]):
             for name, value in parts.items()
         }
         object.__setattr__(self, "_parts", checked)
-        object.__setattr__(self, "_unit", known("unit", unit, UNITS))
+        object.__setattr__(self, "unit", one_of("unit", unit, UNITS))
 
     @property
     def total(self) -> int:
@@ -39,10 +37,6 @@ class Breakdown(Mapping[str, int]):
 
     def __int__(self) -> int:
         return self.total
-
-    @property
-    def unit(self) -> str:
-        return self._unit
 
     def __getitem__(self, component: str) -> int:
         if component not in self._parts:
@@ -64,16 +58,13 @@ class Breakdown(Mapping[str, int]):
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a Breakdown is frozen: {name} cannot be deleted. Build a new one.")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (dict(self._parts), self._unit)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Breakdown):
             return NotImplemented
-        return self._unit == other._unit and self._parts == other._parts
+        return self.unit == other.unit and self._parts == other._parts
 
     def __hash__(self) -> int:
-        return hash((self._unit, frozenset(self._parts.items())))
+        return hash((self.unit, frozenset(self._parts.items())))
 
     def __add__(self, other: object) -> "Breakdown":
         if not isinstance(other, Breakdown):
@@ -103,7 +94,3 @@ class Breakdown(Mapping[str, int]):
 
     def _repr_html_(self) -> str:
         return as_html(("component", self.unit, "share"), self._rows(), "<>>", total=True)
-
-
-def _rebuild(parts: dict[str, int], unit: str) -> Breakdown:
-    return Breakdown(parts, unit=unit)

@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -79,6 +79,11 @@ def _number(
     if not finite or not fits(value):
         raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
     return int(value) if isinstance(value, Integral) else float(value)
+
+
+def finite_number(name: str, value: object) -> int | float:
+    """Return `value` if it is a finite int or float; otherwise raise ValueError. An int stays an int."""
+    return _number(name, value, allowed="a finite number")
 
 
 def positive_number(name: str, value: object) -> int | float:
@@ -158,3 +163,8 @@ def known(kind: str, name: object, table: Mapping[str, T]) -> T:
         if close:
             suggestion = f" Did you mean {by_folded[close[0]]!r}?"
     raise ValueError(f"unknown {kind} {shown(name)}.{suggestion} Known: {', '.join(names)}.")
+
+
+def one_of(kind: str, name: object, names: Iterable[str]) -> str:
+    """Return `name` if it is one of `names`; otherwise raise the ValueError of `known`."""
+    return known(kind, name, {each: each for each in names})

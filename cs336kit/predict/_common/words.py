@@ -48,10 +48,11 @@ def accelerators(count: int, name: str) -> str:
     return f"{count:,} accelerator{'s' * (count > 1)} as given" if name == "given" else f"{count:,} × {name}"
 
 
-def billions(value: int) -> str:
-    """A number of parameters as it is usually written: 39.5B."""
-    for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+def short(value: float) -> str:
+    """A number as parameters and tokens are written, with three digits and a suffix: 39.5B; from 1e16 on a power of ten."""
+    if value >= 1e16:
+        return f"{value:.3g}"
+    for letter, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if value >= size:
-            scaled = value / size
-            return f"{scaled:.3g}{letter}" if scaled < 999.5 else f"{scaled:,.0f}{letter}"
-    return f"{value:,}"
+            return digits(value / size) + letter
+    return digits(value)

@@ -1,14 +1,13 @@
 """The fields of a config.json, and how to read those that most families share."""
 
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from cs336kit.predict._common.checks import at_most, positive_int, shown
+from cs336kit.predict._common.data import data
 from cs336kit.predict._settle import LARGEST, MATRICES
 from cs336kit.predict.packed import EXPERTS, PACKINGS
 
@@ -150,9 +149,7 @@ def _packing(stored: Mapping[str, Any]) -> str:
 @cache
 def field_table() -> dict[str, Any]:
     """model_type → its fields in transformers with their defaults, and their other names."""
-    text = (Path(__file__).parents[1] / "hf_fields.json").read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
+    return data("hf_fields.json")
 
 
 Family = Callable[[Fields], dict[str, Any]]
@@ -179,16 +176,14 @@ def sizes(f: Fields, **named: str) -> dict[str, Any]:
         "d_ff": "intermediate_size",
         "vocab": "vocab_size",
         "context": "max_position_embeddings",
-        "tied_head": "tie_word_embeddings",
     }
-    found = {ours: f(theirs) for ours, theirs in {**usual, **named}.items() if theirs in f}
-    if "tied_head" in found:
-        found["tied_head"] = bool(found["tied_head"])
-    found = {name: value for name, value in found.items() if value is not None}
-    # Done here, where the names in the file are known, and before patterns of layers are written out.
+    found: dict[str, Any] = {}
     for ours, theirs in {**usual, **named}.items():
-        if ours in found and ours != "tied_head":
-            at_most(theirs, positive_int(theirs, found[ours]), LARGEST.get(ours, sys.maxsize))
+        if theirs in f and (value := f(theirs)) is not None:
+            # Checked here, where the names in the file are known, and before patterns of layers are written out.
+            found[ours] = at_most(theirs, positive_int(theirs, value), LARGEST.get(ours, sys.maxsize))
+    if "tie_word_embeddings" in f:
+        found["tied_head"] = bool(f("tie_word_embeddings"))
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cs336kit.predict._common.words import accelerators, amount, billions, duration, folded, row, size
+from cs336kit.predict._common.words import accelerators, amount, duration, folded, row, short, size
 from cs336kit.predict._links import node_of
 from cs336kit.predict._planner.advice import elsewhere
 from cs336kit.predict._planner.memory import largest_bytes_per_parameter
@@ -175,5 +175,5 @@ def _verdict(plan: "Plan") -> Iterator[str]:
     shared = q.sharded and q.count > 1
     kind = "over all accelerators" if shared else "on each accelerator"
     without = f"without activations{' and gathered parameters' * shared}"
-    each = f"{billions(plan.largest_model)} parameters at {largest_bytes_per_parameter(q)} bytes each"
+    each = f"{short(plan.largest_model)} parameters at {largest_bytes_per_parameter(q)} bytes each"
     yield from folded(f"largest model {kind}, {without}: {each}", indent="  ", first="")

@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks import gpu, gpu_memory, gpu_peer, gpu_power, gpu_stages, gpu_training
 from benchmarks.gpu_rows import Run, row
 from benchmarks.gpu_stages import STAGES
-from cs336kit import lm, measure, predict
+from cs336kit import lm, measure
 from cs336kit.measure.recorded import RECORDS
 from cs336kit.measure.recorded import SCHEMA as SCHEMA_FILE
 from tests.slow.test_records import EVERY_STEP, compared
@@ -261,7 +261,12 @@ def test_a_record_of_another_set_up_stays_beside_the_new_one(monkeypatch, tmp_pa
 
 
 def test_a_host_that_waits_for_its_copy_keeps_no_other_stream_waiting(monkeypatch):
-    spans = predict.pipeline_timeline(6, copy_seconds=40.0, compute_seconds=10.0, overlap=True)
+    # Each copy takes 40 seconds, and what follows it 10.
+    spans = [
+        span
+        for i in range(6)
+        for span in (("copy", i, 40.0 * i, 40.0 * i + 40.0), ("compute", i, 40.0 * i + 40.0, 40.0 * i + 50.0))
+    ]
     monkeypatch.setattr(measure, "overlap_timeline", lambda **options: spans)
     whole = [r for r in gpu_stages.overlap(Run(torch.device("cuda"), tiny=True)) if r["label"] == "whole"]
     assert [(r["setting"]["pinned"], r["measured"] / r["predicted"]) for r in whole] == [(True, 1.0), (False, 1.0)]

@@ -24,11 +24,7 @@ MX = {
 )
 def test_sizes(name, bits, block_size):
     block_format = FORMATS[name]
-    assert (block_format.bits_per_element, block_format.block_size) == (bits, block_size)
-    assert block_format.bytes == bits / 8
-    assert block_format.storage_bytes(block_size) * 8 == bits * block_size
-    assert block_format.storage_bytes(block_size + 1) == 2 * block_format.storage_bytes(block_size)
-    assert block_format.storage_bytes(0) == 0
+    assert (block_format.bytes * 8, block_format.block_size) == (bits, block_size)
 
 
 @pytest.mark.parametrize("name", MX)
@@ -94,7 +90,7 @@ def test_every_value_that_is_already_in_the_format_stays():
     ("arguments", "sentence"),
     [
         ({"block_size": 0}, "block_size must be a positive"),
-        ({"block_size": 16, "scale_rule": "mean"}, "known are power"),
+        ({"block_size": 16, "scale_rule": "mean"}, "Known: power"),
     ],
 )
 def test_a_block_that_cannot_be_is_refused(arguments, sentence):
@@ -102,10 +98,7 @@ def test_a_block_that_cannot_be_is_refused(arguments, sentence):
         BlockFormat("odd", element=FORMATS["fp4_e2m1"], scale=FORMATS["e8m0"], **arguments)
 
 
-def test_sizes_and_scales_that_cannot_be_are_refused():
-    for elements in (-1, 1.5, True):
-        with pytest.raises(ValueError, match="elements must be a whole number"):
-            FORMATS["mxfp4"].storage_bytes(elements)
+def test_scales_that_cannot_be_are_refused():
     for scale in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="tensor_scale must be a finite number above 0"):
             FORMATS["nvfp4"].quantize([1.0], tensor_scale=scale)

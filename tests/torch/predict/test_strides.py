@@ -38,6 +38,11 @@ def reshapings(draw):
     return x, tuple(target)
 
 
+def offsets(shape, strides):
+    """Where each element stands, counted from the first."""
+    return [sum(i * step for i, step in zip(index, strides, strict=True)) for index in product(*map(range, shape))]
+
+
 @given(shapes)
 def test_contiguous_strides_equal_torch(shape):
     assert predict.contiguous_strides(shape) == torch.empty(shape).stride()
@@ -45,33 +50,11 @@ def test_contiguous_strides_equal_torch(shape):
 
 def test_examples_of_the_lecture():
     assert predict.contiguous_strides((4, 4)) == (4, 1)
-    assert predict.element_offset((1, 2), strides=(4, 1)) == 6
-
-
-@given(strided_tensors(), st.data())
-def test_element_offset_finds_the_value_in_the_storage(x, data):
-    index = tuple(data.draw(st.integers(0, size - 1)) for size in x.shape)
-    position = predict.element_offset(index, strides=x.stride(), offset=x.storage_offset())
-    storage = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
-    assert storage[position] == x[index]
-
-
-@given(strided_tensors(), st.data())
-def test_expanded_strides_equal_torch(x, data):
-    grown = [data.draw(st.integers(2, 3)) if size == 1 else size for size in x.shape]
-    target = [data.draw(st.integers(1, 3)) for _ in range(data.draw(st.integers(0, 2)))] + grown
-    expanded = x.expand(target)
-    strides = predict.expanded_strides(x.shape, strides=x.stride(), to=target)
-    wanted = [(size, step) for size, step in zip(expanded.shape, expanded.stride(), strict=True) if size > 1]
-    assert [(size, step) for size, step in zip(target, strides, strict=True) if size > 1] == wanted
 
 
 @given(strided_tensors())
 def test_extent_is_the_span_of_all_offsets(x):
-    every = [
-        predict.element_offset(index, strides=x.stride(), offset=x.storage_offset())
-        for index in product(*map(range, x.shape))
-    ]
+    every = [offset + x.storage_offset() for offset in offsets(x.shape, x.stride())]
     assert predict.extent(x.shape, strides=x.stride(), offset=x.storage_offset()) == (min(every), max(every))
 
 
@@ -93,8 +76,8 @@ def test_view_strides_agree_with_torch(case):
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 7)), max_size=4))
 def test_overlaps_agree_with_enumeration(axes):
     shape, strides = [size for size, _ in axes], [step for _, step in axes]
-    offsets = [predict.element_offset(index, strides=strides) for index in product(*map(range, shape))]
-    assert predict.overlaps(shape, strides=strides) == (len(set(offsets)) < len(offsets))
+    every = offsets(shape, strides)
+    assert predict.overlaps(shape, strides=strides) == (len(set(every)) < len(every))
 
 
 def test_overlaps_needs_enumeration_where_rules_do_not_decide():
@@ -122,13 +105,7 @@ def test_strides_are_checked(strides):
 
 
 def test_other_input_gets_a_sentence():
-    with pytest.raises(ValueError, match="index"):
-        predict.element_offset((-1,), strides=(1,))
     with pytest.raises(ValueError, match="offset must be"):
-        predict.element_offset((1,), strides=(1,), offset=-1)
-    with pytest.raises(ValueError, match="has size 3 and cannot become 4"):
-        predict.expanded_strides((3,), strides=(1,), to=(4,))
-    with pytest.raises(ValueError, match="more axes"):
-        predict.expanded_strides((3, 1), strides=(1, 1), to=(3,))
+        predict.extent((1,), strides=(1,), offset=-1)
     with pytest.raises(ValueError, match="has 6 elements and"):
         predict.view_strides((2, 3), strides=(3, 1), to=(4,))

@@ -24,7 +24,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.text import Text
 
-from cs336kit import measure, predict
+from cs336kit import measure
 from cs336kit.lm import Scalar
 from cs336kit.teach import figures
 from cs336kit.teach.figures.graph import layout
@@ -47,8 +47,16 @@ def torch_graph():
     return measure.graph(((torch.ones(3) @ w) ** 2).sum(), names={"w": w})
 
 
-SLOW = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=False)
-FAST = predict.pipeline_timeline(3, copy_seconds=0.01, compute_seconds=0.02, overlap=True)
+SLOW = [
+    span
+    for i in range(3)
+    for span in (("copy", i, 0.03 * i, 0.03 * i + 0.01), ("compute", i, 0.03 * i + 0.01, 0.03 * i + 0.03))
+]
+FAST = [
+    span
+    for i in range(3)
+    for span in (("copy", i, 0.01 * i, 0.01 * i + 0.01), ("compute", i, 0.02 * i + 0.01, 0.02 * i + 0.03))
+]
 LOSSES = {"fp32": [5.5, 4.0, 3.5, 3.2], "bf16": [5.5, 4.1, 3.5, 3.3]}
 VIEWS = [
     ("x", (3, 4), (4, 1), 0),
