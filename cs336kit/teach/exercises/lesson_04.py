@@ -52,11 +52,6 @@ def _fullest(copies, computes):
     return most
 
 
-def _freed_at_begin(copies, computes):
-    best = _finish(copies, computes, len(copies))
-    return next(b for b in range(1, len(copies) + 1) if _finish(copies, computes, b, freed_at_begin=True) <= best)
-
-
 def _never_waits(copies, computes):
     """The fewest buffers with which the computation never waits, or as many as there are batches."""
     soonest = copies[0] + sum(computes)
@@ -78,7 +73,8 @@ def _never_waits(copies, computes):
         "min(2, len(copies))": "two are enough where all batches are alike, but these are not.",
         _fullest: "that many fill up when nothing holds the copies back, but fewer may be enough.",
         "len(copies)": "with that many there is no limit at all. It ends as early as possible, but fewer are often enough.",
-        _freed_at_begin: "you freed a buffer when its computation begins, but it is read until the computation ends.",
+        "right_if(freed_at_begin=True)": "you freed a buffer when its computation begins, but it is read until the "
+        "computation ends.",
         _never_waits: "you asked that the GPU never wait. With slow copies it waits with any number of buffers.",
         "right + 1": "that is one more than needed: the batch that is being computed sits in one of the buffers that you count.",
     },
@@ -88,10 +84,10 @@ def _never_waits(copies, computes):
     ),
     checked="equal batches, slow copies, a late batch, a long one, a single one, and many different ones.",
 )
-def enough(copies, computes):
+def enough(copies, computes, *, freed_at_begin=False):
     best = _finish(copies, computes, len(copies))
     buffers = 1
-    while _finish(copies, computes, buffers) > best:
+    while _finish(copies, computes, buffers, freed_at_begin) > best:
         buffers += 1
     return buffers
 

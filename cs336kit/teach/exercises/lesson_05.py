@@ -75,7 +75,7 @@ _PATTERNS = {
         for label, (left, right, output, shape, other) in _PATTERNS.items()
     },
     mistakes={
-        "multiply(first, second, output, x, y, add=False)": "each cell keeps only its last product. Add up its products.",
+        "right_if(add=False)": "each cell keeps only its last product. Add up its products.",
         _lone_axes_forgotten: "you loop over a name only if the result or both operands have it. Loop over every name.",
         "right_if(output=tuple(name for name in dict.fromkeys(first + second) if name in output))": "the axes of your result are "
         "in the order in which the names appear, but `output` gives the order.",
@@ -194,9 +194,9 @@ def _in_place(names, shape, known):
         "'', a shape of (), seq=3 known": ("", (), {"seq": 3}),
     },
     mistakes={
-        "bind(names, shape, known, count=False)": "there are more axes than names, or fewer, so it does not fit.",
-        "bind(names, shape, known, held=False)": "a name already had a size and got a different one. That does not fit.",
-        "bind(names, shape, known, twice=False)": "the same name appears twice with two different sizes. That does not fit.",
+        "right_if(count=False)": "there are more axes than names, or fewer, so it does not fit.",
+        "right_if(held=False)": "a name already had a size and got a different one. That does not fit.",
+        "right_if(twice=False)": "the same name appears twice with two different sizes. That does not fit.",
         "right and {word: right[word] for word in names.split()}": "you lost the sizes that were known before, and the next "
         "tensor is to be checked against them.",
         _in_place: "you changed the dictionary `known`. Return a new one.",

@@ -54,13 +54,11 @@ def _all_at_once(machine, warmup, repeats):
         "an even number of repeats": (Machine(1.0, 1.0, 2.0, 4.0, 8.0), 1, 4),
     },
     mistakes={
-        "timed(machine, warmup, repeats, after=False)": "you timed how long it takes to launch the work. Wait before you stop "
-        "the clock.",
-        "timed(machine, warmup, repeats, before=False)": "your time includes other work or your warm-up. Wait before you start "
-        "the clock.",
-        "timed(machine, 0, warmup + repeats)": "the warm-up calls are among the times. They do not count.",
-        "timed(machine, warmup, repeats, middle=statistics.mean)": "this is the mean, which a single interrupted call can move.",
-        "timed(machine, warmup, repeats, middle=min)": "this is the fastest call; the task asks for the median.",
+        "right_if(after=False)": "you timed how long it takes to launch the work. Wait before you stop the clock.",
+        "right_if(before=False)": "your time includes other work or your warm-up. Wait before you start the clock.",
+        "right_if(warmup=0, repeats=warmup + repeats)": "the warm-up calls are among the times. They do not count.",
+        "right_if(middle=statistics.mean)": "this is the mean, which a single interrupted call can move.",
+        "right_if(middle=min)": "this is the fastest call; the task asks for the median.",
         _all_at_once: "you timed all the calls together and divided. That is a mean. Time each call by itself.",
     },
     hints=(

@@ -161,7 +161,7 @@ def _cubes(x):
         "a single number": (_cubes, torch.tensor(2.0, dtype=torch.float64), 0.25),
     },
     mistakes={
-        "numeric_gradient(f, x, h, below=0)": "this is the forward difference, whose error is of order h. Step to both sides.",
+        "right_if(below=0)": "this is the forward difference, whose error is of order h. Step to both sides.",
         "2 * right": "this is twice too large: the distance from x − h to x + h is 2h.",
         "torch.full(x.shape, (f(x + h) - f(x - h)) / (2 * h), dtype=x.dtype)": "you moved all elements of x together.",
         _not_put_back: "your later elements drift, because you did not put an element back before moving the next.",

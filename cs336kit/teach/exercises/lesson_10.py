@@ -117,6 +117,9 @@ def fan_in_or_fan_out():
     return (1, 1, "neither")
 
 
+_WRITERS = ("attention out", "mlp down")
+
+
 def _tensors(d, d_ff, inner, vocab=1000):
     return {
         "mlp down": (d, d_ff),
@@ -136,9 +139,9 @@ def _tensors(d, d_ff, inner, vocab=1000):
         "3 layers of width 64, d_ff 172, query width 32": (dict(reversed(_tensors(64, 172, 32).items())), 3),
     },
     mistakes={
-        "decoder_stds(shapes, layers, writers=1)": "each block ends two branches, not one.",
-        "decoder_stds(shapes, layers, writers=4 * layers)": "you left out a square root: it is the mean square that adds up.",
-        "decoder_stds(shapes, layers, writers=0)": "you left out GPT-2's factor, which the two matrices that end a branch need.",
+        "right_if(writers=1)": "each block ends two branches, not one.",
+        "right_if(writers=4 * layers)": "you left out a square root: it is the mean square that adds up.",
+        "right_if(writers=0)": "you left out GPT-2's factor, which the two matrices that end a branch need.",
         "dict.fromkeys(shapes, 0.02)": "0.02 is for the embedding only. A matrix has 1/√fan-in.",
         "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan-out. An output sums over fan-in.",
         "right | {'embedding': 1 / math.sqrt(shapes['embedding'][1])}": "an embedding is looked up, not multiplied: 0.02.",
@@ -153,9 +156,6 @@ def decoder_stds(shapes, layers, *, writers=2):
     stds = {name: 1 / math.sqrt(fan_in) for name, (_, fan_in) in shapes.items()}
     scaled = {name: stds[name] / math.sqrt(writers * layers) for name in _WRITERS if writers}
     return {**stds, **scaled, "embedding": 0.02}
-
-
-_WRITERS = ("attention out", "mlp down")
 
 
 @exercise(

@@ -80,9 +80,9 @@ def _changed(f, S, D, change=None):
     return found
 
 
-def _shifted(f, S, D):
-    felt = _changed(f, S, D, change=1.0)
-    return [max((t for t in range(S) if felt[t][s]), default=0) for s in range(S)]
+def _last(felt):
+    """For each row of the output the last row of the input that it felt, or 0 if it felt none."""
+    return [max((t for t, rows in enumerate(felt) if rows[s]), default=0) for s in range(len(felt))]
 
 
 @exercise(
@@ -100,8 +100,8 @@ def _shifted(f, S, D):
         "the row before, and for the first row the last": (lambda x: x.roll(1, dims=0), 4, 3),
     },
     mistakes={
-        _shifted: "you added the same number to a whole row, which is just what a norm over the features takes away. Put random "
-        "numbers in its place.",
+        "_last(_changed(f, S, D, change=1.0))": "you added the same number to a whole row, which is just what a norm over the "
+        "features takes away. Put random numbers in its place.",
         "[max((s for s, felt in enumerate(row) if felt), default=0) for row in _changed(f, S, D)]": "that is the last output row "
         "that each input row reaches. The task asks for the last input row that each output row depends on.",
         "[column.index(True) for column in zip(*_changed(f, S, D))]": "that is the first input row that each output depends on.",
@@ -115,14 +115,7 @@ def _shifted(f, S, D):
     checked="sums over the past and the future, norms over features and rows, a window, and a shift.",
 )
 def last_seen(f, S, D):
-    x = torch.randn(S, D)
-    last = [None] * S
-    for t in range(S):
-        z = x.clone()
-        z[t] = torch.randn(D)
-        for s in (f(z) != f(x)).any(dim=1).nonzero().flatten().tolist():
-            last[s] = t
-    return last
+    return _last(_changed(f, S, D))
 
 
 def _days(peak=989.4e12, rate=0.4, parameters=13e9):
