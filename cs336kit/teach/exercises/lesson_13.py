@@ -82,69 +82,58 @@ class _Disk:
             raise FileNotFoundError(f"there is no file {name!r} on the disk")
 
 
-_DAMAGED, _MISSING = "damaged", "missing"
+class _File:
+    """What a file holds, and whether that has reached the disk."""
+
+    def __init__(self, data, flushed):
+        self.data, self.flushed = data, flushed
 
 
-def _found(disk, done, half, renames):
-    """What each name holds after `done` operations, a half-done write, and so many of the renames that are pending.
-
-    Returns contents and whether they are flushed: name → [data, flushed].
-    """
-    files, pending = {name: [data, True] for name, data in disk.before.items()}, []
-    for number, (action, *names) in enumerate([*disk.log[:done], *half]):
+def _moments(disk):
+    """The files by name at every moment: as they are, and as a power cut may leave them, which loses some of the last renames."""
+    views = [{name: _File(data, flushed=True) for name, data in disk.before.items()}]
+    yield views
+    for action, *names in disk.log:
         if action == "write":
-            files[_now(names[0], pending)] = [_DAMAGED if number >= done else names[1], False]
+            name, data = names
+            file = views[-1].get(name) or _File(None, flushed=False)
+            for view in views:
+                view.setdefault(name, file)
+            file.data, file.flushed = "half of it", False
+            yield views
+            file.data = data
         elif action == "flush":
-            files[_now(names[0], pending)][1] = True
+            views[-1][names[0]].flushed = True
         elif action == "rename":
-            pending.append(names)
+            old, new = names
+            renamed = dict(views[-1])
+            renamed[new] = renamed.pop(old)
+            views.append(renamed)
         else:
-            _rename(files, pending)
-            pending = []
-    count = len(pending)
-    _rename(files, pending[: count if renames is None else renames])
-    return files, count
-
-
-def _now(name, pending):
-    """The name that a file has without the renames that are pending."""
-    for old, new in reversed(pending):
-        name = old if name == new else name
-    return name
-
-
-def _rename(files, pairs):
-    for old, new in pairs:
-        files[new] = files.pop(old)
-
-
-def _worst(disk, name, new, *, power, moments):
-    """The worst that `name` may hold at these moments: "whole", "damaged" or "missing"."""
-    old, seen = disk.before.get(name), set()
-    for done in moments:
-        following = disk.log[done : done + 1]
-        for half in [[], following] if following and following[0][0] == "write" else [[]]:
-            _, pending = _found(disk, done, half, None)
-            for renames in range(pending + 1) if power else [None]:
-                data, flushed = _found(disk, done, half, renames)[0].get(name, [None, True])
-                damaged = data == _DAMAGED or (power and not flushed)
-                missing = data is None and old is not None
-                whole = "whole" if data in (old, new) else _DAMAGED
-                seen.add(_DAMAGED if damaged else _MISSING if missing else whole)
-    return next(word for word in (_DAMAGED, _MISSING, "whole") if word in seen)
+            views = views[-1:]
+        yield views
 
 
 def _survives(_, args):
-    """What a kill and a power cut may leave behind, and whether the new data are there to stay."""
-    disk, name, data = args
-    end = len(disk.log)
-    found, pending = _found(disk, end, [], None)
-    stays = all(_found(disk, end, [], n)[0].get(name) == [data, True] for n in range(pending + 1))
+    """What a kill and a power cut may leave behind at the worst moment, and whether the new data are there to stay."""
+    disk, name, new = args
+    old, killed, cut = disk.before.get(name), set(), set()
+
+    def state(file, flushed):
+        if file is None:
+            return "whole" if old is None else "missing"
+        return "whole" if file.data in (old, new) and (file.flushed or not flushed) else "damaged"
+
+    for views in _moments(disk):
+        files = [view.get(name) for view in views]
+        killed.add(state(files[-1], flushed=False))
+        cut |= {state(file, flushed=True) for file in files}
+    # The worst is also the first in the alphabet: damaged, missing, whole.
     return {
-        "after a kill": _worst(disk, name, data, power=False, moments=range(end + 1)),
-        "after a power cut": _worst(disk, name, data, power=True, moments=range(end + 1)),
-        "the new data are there": found.get(name, [None])[0] == data,
-        "they stay": stays,
+        "after a kill": min(killed),
+        "after a power cut": min(cut),
+        "the new data are there": files[-1] is not None and files[-1].data == new,
+        "they stay": all(file is not None and file.data == new and file.flushed for file in files),
     }
 
 
