@@ -6,8 +6,8 @@ import math
 import torch
 from einops import einsum, rearrange
 
+from cs336kit import measure
 from cs336kit.teach.exercises.core import exercise
-from cs336kit.teach.exercises.graphs import graph_saved
 
 
 def _numbers(*shape):
@@ -108,9 +108,8 @@ def _used_k(result, args):
     k = args[1]
     if not k.requires_grad or result.grad_fn is None:
         return result
-    if any(kept.data_ptr() == k.data_ptr() for kept in graph_saved(result)):
-        return "read k itself"
-    return "read a copy of k"
+    nodes = measure.graph(result, names={"k": k}).nodes
+    return "read k itself" if any(kept.tensor == "k" for node in nodes for kept in node.saved) else "read a copy of k"
 
 
 def _grouped():

@@ -2,8 +2,8 @@
 
 import torch
 
+from cs336kit import measure
 from cs336kit.teach.exercises.core import exercise
-from cs336kit.teach.exercises.graphs import graph_saved
 
 
 @exercise(
@@ -73,8 +73,8 @@ def fused_bytes(B, S, A, K, h, p):
 
 def _kept(result) -> int:
     """Bytes of the storages that the result's graph keeps, each once; plain numbers are kept as they are."""
-    storages = [tensor.untyped_storage() for tensor in graph_saved(result) if tensor.dim()]
-    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+    nodes = measure.graph(result).nodes
+    return sum({kept.storage: kept.bytes for node in nodes for kept in node.saved if kept.shape}.values())
 
 
 def _observed(result, args):
