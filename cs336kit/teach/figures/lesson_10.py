@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, Look, Series, course, lines, log_axis
+from cs336kit.teach.figures.primitives import QUIET, Look, Series, averaged, course, lines, log_axis
 from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, described
 
 
 @described
-def starts(curves: Series, *, guess: float, every: int = 10):
-    """The first losses of several runs, each mark the mean of `every` steps; `guess` is the loss of a uniform guess.
+def starts(curves: Series, *, guess: float):
+    """The first losses of several runs, each mark the mean of ten steps; `guess` is the loss of a uniform guess.
 
     Rounded to tenths, and in words only where it begins and ends: the last digits of a training run differ from machine to
     machine, and so does where it is lowest. A run whose losses are not numbers stands in the legend alone.
@@ -23,9 +23,9 @@ def starts(curves: Series, *, guess: float, every: int = 10):
         if not all(map(math.isfinite, losses)):
             lost.append(f"{name}: not a number")
             continue
-        means = [sum(losses[i : i + every]) / every for i in range(0, len(losses) - every + 1, every)]
-        means = [guess if abs(mean - guess) < 0.02 else round(mean, 1) for mean in means]
-        finite[name] = ([(i + 0.5) * every for i in range(len(means))], means)
+        _, means = averaged(losses, 10)
+        rounded = [guess if abs(mean - guess) < 0.02 else round(mean, 1) for mean in means]
+        finite[name] = ([10 * i + 5 for i in range(len(means))], rounded)
     labels: Look = {"xlabel": "step", "ylabel": "loss"}
     said = lines(ax, finite, extremes=False, **labels)
     for name in lost:
@@ -36,11 +36,12 @@ def starts(curves: Series, *, guess: float, every: int = 10):
 
 
 @described
-def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]], *, limit: float = 3.0, bins: int = 15):
+def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]]):
     """How the numbers behind some layers are distributed: a row for each net, a column for each layer.
 
-    nets: name → layer → numbers greater than 0; those above `limit` are not drawn. Heights are whole percents.
+    nets: name → layer → numbers greater than 0; those above 3 are not drawn. Heights are whole percents.
     """
+    limit, bins = 3.0, 15
     layers = list(next(iter(nets.values())))
     shape: Look = {"width": 8, "height": 1.9 * len(nets), "squeeze": False, "sharex": True, "sharey": True}
     figure, plots = axes(len(nets), len(layers), **shape)

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.lesson_13 import averaged
-from cs336kit.teach.figures.primitives import FAINT, Look, Series, bars, lines, listed
+from cs336kit.teach.figures.primitives import FAINT, Look, Series, averaged, bars, lines, listed
 from cs336kit.teach.figures.style import axes, described
 
 
