@@ -14,7 +14,7 @@ Block = tuple[str | None, float]
 @described
 def moving(bandwidths: Mapping[str, float], *, size_bytes: float):
     """Seconds to move `size_bytes` at each bandwidth, in bytes per second, as horizontal bars."""
-    figure, ax = axes(width=8, height=0.9 + 0.5 * len(bandwidths))
+    figure, ax = axes(height=0.9 + 0.5 * len(bandwidths))
     seconds = [size_bytes / rate for rate in bandwidths.values()]
     places = [f"{name}\n{rate / 1e9:,.0f} GB/s" for name, rate in bandwidths.items()]
     label = f"seconds for {size_bytes / 1e9:,.0f} GB"
@@ -31,7 +31,7 @@ def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1):
     A batch is on the device from the start of its copy to the end of its computation. to_ms: milliseconds in one unit of
     the times, 1000 for the spans of `measure.overlap_timeline`.
     """
-    figure, panels = axes(len(runs), width=8, height=0.5 + 1.45 * len(runs), sharex=True, squeeze=False)
+    figure, panels = axes(len(runs), height=0.5 + 1.45 * len(runs), sharex=True, squeeze=False)
     said = []
     # All panels have one axis, on which a number takes about this much room.
     least = 0.015 * to_ms * max(end for spans in runs.values() for *_, end in spans)
@@ -70,7 +70,7 @@ def _occupied(ax, spans: Sequence[Span], least: float) -> int:
 def allocator_blocks(moments: Mapping[str, Sequence[Sequence[Block]]]):
     """The segments of an allocator at several moments, each a row of blocks drawn to scale; sizes in MiB."""
     figure, panels = axes(
-        len(moments), width=8, height=1.25 * sum(map(len, moments.values())) ** 0.9, squeeze=False, sharex=True,
+        len(moments), height=1.25 * sum(map(len, moments.values())) ** 0.9, squeeze=False, sharex=True,
         height_ratios=[len(segments) + 0.4 for segments in moments.values()],
     )  # fmt: skip
     said = []

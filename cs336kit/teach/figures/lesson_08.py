@@ -53,7 +53,7 @@ def difference_errors(steps: Sequence[float], errors: Series, *, best: Mapping[s
 
     steps: step sizes; errors: method → error at each step (zeros are left out); best: method → predicted best step.
     """
-    figure, ax = axes(width=8, height=4.2)
+    figure, ax = axes(height=4.2)
     above = {name: [pair for pair in zip(steps, values, strict=True) if pair[1] > 0] for name, values in errors.items()}
     series = {name: tuple(zip(*pairs, strict=True)) for name, pairs in above.items()}
     said = lines(ax, series, xlabel="step h", ylabel="error of the derivative", markersize=4)

@@ -14,7 +14,7 @@ def starts(curves: Series, *, guess: float):
     Rounded to tenths, and in words only where it begins and ends: the last digits of a training run differ from machine to
     machine, and so does where it is lowest. A run whose losses are not numbers stands in the legend alone.
     """
-    figure, ax = axes(width=8, height=4)
+    figure, ax = axes(height=4)
     ax.axhline(guess, color=QUIET, linewidth=1.2, linestyle="--")
     place: Look = {"xycoords": ("axes fraction", "data"), "xytext": (0, 6), "textcoords": "offset points"}
     ax.annotate("uniform guess", (1, guess), ha="right", va="bottom", fontsize=11, **place)
@@ -43,7 +43,7 @@ def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]]):
     """
     limit, bins = 3.0, 15
     layers = list(next(iter(nets.values())))
-    shape: Look = {"width": 8, "height": 1.9 * len(nets), "squeeze": False, "sharex": True, "sharey": True}
+    shape: Look = {"height": 1.9 * len(nets), "squeeze": False, "sharex": True, "sharey": True}
     figure, plots = axes(len(nets), len(layers), **shape)
     width, said = limit / bins, []
     for row, (name, by_layer) in enumerate(nets.items()):
@@ -73,7 +73,7 @@ def sweeps(rates: Sequence[float], panels: Mapping[str, Mapping[int, Sequence[fl
 
     Losses are rounded to a twentieth, since their last digits differ from machine to machine.
     """
-    figure, plots = axes(1, len(panels), width=8, height=3.8, squeeze=False, sharey=True)
+    figure, plots = axes(1, len(panels), height=3.8, squeeze=False, sharey=True)
     figure.get_layout_engine().set(wspace=0.06)  # the numbers below two panels stay apart
     said = []
     for ax, (title, widths) in zip(plots[0], panels.items(), strict=True):

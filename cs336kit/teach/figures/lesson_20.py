@@ -18,7 +18,7 @@ def valleys(
 
     slices, parabolas: budget → (parameters, losses), as points and as lines; bottoms: budget → (parameters, loss).
     """
-    figure, ax = axes(width=8, height=4.6)
+    figure, ax = axes(height=4.6)
     said = []
     for number, (name, (sizes, losses)) in enumerate(slices.items()):
         look: dict[str, Any] = {"color": COLORS[number], "linestyle": ""}
@@ -46,7 +46,7 @@ def extrapolation(
 
     minima, line: (FLOPs, parameters); band: (FLOPs, low, high); marks: name → (FLOPs, parameters) of other points.
     """
-    figure, ax = axes(width=8, height=4.6)
+    figure, ax = axes(height=4.6)
     budgets, low, high = zip(*band, strict=True)
     ax.fill_between(budgets, low, high, color="#dbe7f0", label="eight of ten resamples", linewidth=0)
     ax.plot(*zip(*line, strict=True), color=COLORS[0], marker="", label="the line")
