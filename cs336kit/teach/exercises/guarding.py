@@ -72,34 +72,9 @@ def guard() -> None:
     room = now + MEMORY if most == resource.RLIM_INFINITY else min(now + MEMORY, most)
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # for what C++ writes, unseen by the hook
-    _share_nothing()
     _lock_files()
     sys.dont_write_bytecode = True
     sys.addaudithook(_hook())
-
-
-def _share_nothing() -> None:
-    """Make private what this process shares with others and can write: mapped files, which outlive their handle, and memory."""
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    libc.mmap.restype = ctypes.c_void_p
-    private, fixed, nowhere, unreserved = 0x02, 0x10, 0x20, 0x4000  # a file may be larger than the memory
-    with open("/proc/self/maps") as lines:
-        maps = [line.rstrip("\n").split(maxsplit=5) for line in lines]
-    for place, mode, offset, _, _, *name in maps:
-        if "w" not in mode or "s" not in mode or not name:
-            continue
-        start, end = (int(address, 16) for address in place.split("-"))
-        if os.path.isfile(name[0]) and os.access(name[0], os.R_OK):
-            file = os.open(name[0], os.O_RDONLY)
-            libc.mmap(start, end - start, 3, private | fixed | unreserved, file, int(offset, 16))
-            os.close(file)
-        elif name[0].endswith(" (deleted)"):
-            content = ctypes.string_at(start, end - start)
-            libc.mmap(start, end - start, 3, private | fixed | nowhere, -1, 0)
-            ctypes.memmove(start, content, len(content))
 
 
 def _lock_files() -> None:
