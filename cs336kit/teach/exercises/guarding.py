@@ -13,44 +13,31 @@ _USED = {"builtins", "copy", "inspect", "math", "operator", "os", "re", "reprlib
 
 def keeper() -> Callable[[], None]:
     """A function that restores what the judge uses, whatever an answer may have changed in it since."""
-    used = [m for name, m in sys.modules.items() if name.startswith("cs336kit.") or name in _USED]
-    tensor = sys.modules["torch"].Tensor if "torch" in sys.modules else None
-    # What was added to the judge's own modules or to tensors is removed; other modules gain names by lazy imports.
-    places = [(vars(m), dict(vars(m)), m.__name__.startswith(__package__)) for m in used]
-    methods, missing, get, put, drop = (
-        dict(vars(tensor)) if tensor else {},
-        object(),
-        dict.get,
-        dict.__setitem__,
-        dict.__delitem__,
-    )
-    put_on_class, drop_from_class = type.__setattr__, type.__delattr__
-    size, every, pairs, same = len, all, map, operator.is_
+    owners: list = [m for name, m in sys.modules.items() if name.startswith("cs336kit.") or name in _USED]
+    owners += [sys.modules["torch"].Tensor] if "torch" in sys.modules else []
+    # Each with its names, a copy of them, and how one is set and deleted. What was added to the judge's own modules or to
+    # tensors is removed; other modules gain names by lazy imports.
+    places = []
+    for owner in owners:
+        kind, own = (type, True) if isinstance(owner, type) else (object, owner.__name__.startswith(__package__))
+        places.append((owner, vars(owner), dict(vars(owner)), kind.__setattr__, kind.__delattr__, own))
+    missing, size, every, pairs, same = object(), len, all, map, operator.is_
 
-    # Every name used below is a local or a method of a plain dict: the answer may have replaced any other.
+    # Every name used below is a local or a method of a dict: the answer may have replaced any other.
     def untouched(now, before):
         names = size(now) == size(before) and every(pairs(same, now, before))
         return names and every(pairs(same, now.values(), before.values()))
 
     def restore():
-        for now, before, own in places:
+        for owner, now, before, put, drop, own in places:
             if untouched(now, before):  # without a Python loop: there are thousands of names, after each call
                 continue
             for name, value in before.items():
-                if get(now, name, missing) is not value:
-                    put(now, name, value)
+                if now.get(name, missing) is not value:
+                    put(owner, name, value)
             for name in [*now] if own else ():
                 if name not in before:
-                    drop(now, name)
-        now = tensor.__dict__ if methods else {}
-        if untouched(now, methods):
-            return
-        for name, value in methods.items():
-            if now.get(name, missing) is not value:
-                put_on_class(tensor, name, value)
-        for name in [*now]:
-            if name not in methods:
-                drop_from_class(tensor, name)
+                    drop(owner, name)
 
     return restore
 
