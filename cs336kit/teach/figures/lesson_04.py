@@ -1,6 +1,8 @@
 """What moving bytes costs, copies beside computations, and the blocks of an allocator."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from cs336kit.teach.figures.primitives import FAINT, QUIET, bars, listed, log_axis, timeline
 from cs336kit.teach.figures.style import COLORS, axes, described, tint
@@ -53,16 +55,13 @@ def _occupied(ax, spans: Sequence[Span], least: float) -> int:
     leavings = [end for lane, *_, end in spans if lane == "compute"]
     times = sorted({*arrivals, *leavings})
     counts = [sum(t <= time for t in arrivals) - sum(t <= time for t in leavings) for time in times]
-    begun = 0
-    for place in range(1, len(times)):
-        # Stretches with the same number are one box.
-        if place + 1 < len(times) and counts[place] == counts[begun]:
-            continue
-        start, width = times[begun], times[place] - times[begun]
+    # Stretches with the same number are one box.
+    for count, stretches in groupby(zip(counts, times, times[1:], strict=False), key=itemgetter(0)):
+        _, starts, ends = zip(*stretches, strict=True)
+        start, width = starts[0], ends[-1] - starts[0]
         ax.barh(0, width, left=start, height=0.82, facecolor=tint(COLORS[2]), edgecolor="white")
         if width >= least:
-            ax.text(start + width / 2, 0, str(counts[begun]), ha="center", va="center", fontsize=11)
-        begun = place
+            ax.text(start + width / 2, 0, str(count), ha="center", va="center", fontsize=11)
     return max(counts)
 
 
