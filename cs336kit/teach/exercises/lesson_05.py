@@ -52,11 +52,6 @@ def _lone_axes_forgotten(first, second, output, x, y):
     return multiply(first, second, output, x[ends[0]], y[ends[1]])
 
 
-def _averaged(first, second, output, x, y):
-    sizes = dict(zip(first + second, (*x.shape, *y.shape), strict=True))
-    return multiply(first, second, output, x, y) / math.prod(size for name, size in sizes.items() if name not in output)
-
-
 _PATTERNS = {
     "scores (b s h, b t h -> b s t)": ("bsh", "bth", "bst", (2, 3, 4), (2, 5, 4)),
     "a matrix product (m k, k n -> m n)": ("mk", "kn", "mn", (2, 3), (3, 4)),
@@ -79,7 +74,6 @@ _PATTERNS = {
         _lone_axes_forgotten: "you loop over a name only if the result or both operands have it. Loop over every name.",
         "right_if(output=tuple(name for name in dict.fromkeys(first + second) if name in output))": "the axes of your result are "
         "in the order in which the names appear, but `output` gives the order.",
-        _averaged: "you averaged the products, but an einsum adds them.",
         "right_if(y=torch.ones_like(y)) + right_if(x=torch.ones_like(x))": "you added the two operands, but they are multiplied, "
         "and then the products are added.",
     },
