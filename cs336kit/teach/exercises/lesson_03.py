@@ -1,6 +1,7 @@
 """Exercises of lesson 03: storage, strides and views."""
 
 import math
+from itertools import pairwise
 
 import torch
 
@@ -146,7 +147,7 @@ def line():
 )
 def one_axis(shape, strides, *, skip=1):
     axes = [(size, step) for size, step in zip(shape, strides, strict=True) if size != skip]
-    for (_, left), (size, right) in zip(axes, axes[1:], strict=False):
+    for (_, left), (size, right) in pairwise(axes):
         if left != right * size:
             return None
     return axes[-1][1] if axes else 1

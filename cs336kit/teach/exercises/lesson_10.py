@@ -1,6 +1,7 @@
 """Exercises of lesson 10: how large weights are at initialization, and what follows."""
 
 import math
+from itertools import pairwise
 
 import torch
 
@@ -37,9 +38,7 @@ def keeps(shape, activation):
 
 def _chain(widths, seed):
     generator = torch.Generator().manual_seed(seed)
-    matrices = [
-        torch.randn(a, b, generator=generator) / math.sqrt(a) for a, b in zip(widths[:-1], widths[1:], strict=True)
-    ]
+    matrices = [torch.randn(a, b, generator=generator) / math.sqrt(a) for a, b in pairwise(widths)]
     return (
         torch.randn(6, widths[0], generator=generator),
         matrices,

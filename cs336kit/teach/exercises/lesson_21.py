@@ -1,5 +1,7 @@
 """Exercises of lesson 21: a claim and what settles it."""
 
+from itertools import pairwise
+
 import torch
 
 from cs336kit import measure
@@ -8,7 +10,7 @@ from cs336kit.teach.exercises.core import exercise
 
 def _chain(*widths, needs=False, frozen=0):
     """Linear layers of these widths and five inputs; needs: their gradient is asked for; frozen: so many first layers."""
-    net = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False)))
+    net = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in pairwise(widths)))
     for layer in list(net)[:frozen]:
         layer.requires_grad_(False)
     return net, torch.ones(5, widths[0], requires_grad=needs)

@@ -1,7 +1,7 @@
 """A strip of storage, and the tensors that read it."""
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 
 from cs336kit.teach.figures.primitives import Look, Series, cell, lines
 from cs336kit.teach.figures.style import axes, described
@@ -74,7 +74,7 @@ def walks(orders: Series):
         "legend": {"loc": "upper left"},
     }
     said = lines(ax, drawn, **labels)
-    steps = [[b - a for a, b in zip(order, order[1:], strict=False)] for order in orders.values()]
+    steps = [[b - a for a, b in pairwise(order)] for order in orders.values()]
     kinds = [
         f"{name} {'is a straight line' if len(set(step)) <= 1 else 'is not straight, with steps ' + ', '.join(map(str, step))}"
         for name, step in zip(orders, steps, strict=True)

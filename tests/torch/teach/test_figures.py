@@ -20,7 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.text import Text
 
@@ -31,6 +31,7 @@ from cs336kit.teach.figures.graph import layout
 from cs336kit.teach.figures.guesses import guesses_against_answers
 from cs336kit.teach.figures.lesson_08 import node_lines
 from cs336kit.teach.figures.primitives import bars, lines
+from cs336kit.teach.figures.style import contrast
 
 ALT = "One line that rises from one at the left to three at the right & stays <below> four."
 
@@ -203,14 +204,8 @@ def pale(drawn, texts):
         below = pixels[max(0, int(box.y0)) : int(box.y1) + 1, max(0, int(box.x0)) : int(box.x1) + 1].reshape(-1, 3)
         own = text.get_bbox_patch()
         ground = to_rgb(own.get_facecolor()) if own else numpy.median(below, axis=0)
-        dark, light = sorted(map(luminance, (to_rgb(text.get_color()), ground)))
-        if (light + 0.05) / (dark + 0.05) < 4.5:
+        if contrast(to_hex(text.get_color()), to_hex(ground)) < 4.5:
             yield text.get_text()
-
-
-def luminance(color):
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def gray(color):
@@ -232,7 +227,7 @@ def alike(figure):
 def faint(drawn):
     """Colors of lines and marks whose contrast with white is under 3 to 1 (WCAG 2.2, 1.4.11)."""
     for line in (line for ax in drawn.axes for line in ax.lines):
-        if 1.05 / (luminance(to_rgb(line.get_color())) + 0.05) < 3:
+        if contrast(to_hex(line.get_color()), "#ffffff") < 3:
             yield line.get_color()
 
 
