@@ -60,31 +60,29 @@ def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     """Judge an answer. If it is wrong, report after each case how many it has passed so far: an endless loop may end it."""
     differ, restore, heard = difference, keeper(), ("", "")
 
-    def observed(function: Callable, args: tuple):
-        return attempt(lambda *args: found.observed(function(*args), args), copy.deepcopy(args), restore)
-
     def hear(state: str, message: str) -> None:
         nonlocal heard
         heard = state, message
         say(state, message)
 
     # An answer may change its arguments, so these are copied before it runs.
-    cases = [(copy.deepcopy(args), right, _idle(found, observed, args, right)) for _, args, right, _ in trials]
+    cases = [(copy.deepcopy(args), right, _idle(found, copy.deepcopy(args), right)) for _, args, right, _ in trials]
     judge(found, trials, answer, hear)
     if heard[0] != "not yet":
         return
     met, earned = 0, False
     for args, right, idle in cases:
         try:
-            meets = differ(observed(answer, args), right, found.tolerance) is None
+            given = attempt(lambda *args: found.observed(answer(*args), args), args, restore)
         except Failed:
             continue
+        meets = differ(given, right, found.tolerance) is None
         met, earned = met + meets, earned or (meets and not idle)
         say(f"{met if earned else 0}/{len(cases)}", heard[1])
 
 
-def _idle(found: Exercise, observed: Callable, args: tuple, right) -> bool:
+def _idle(found: Exercise, args: tuple, right) -> bool:
     """Whether a function that does nothing passes a case."""
-    with contextlib.suppress(Failed):
-        return difference(observed(lambda *args: None, args), right, found.tolerance) is None
+    with contextlib.suppress(Exception):
+        return difference(found.observed(None, args), right, found.tolerance) is None
     return False
