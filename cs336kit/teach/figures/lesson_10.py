@@ -26,8 +26,7 @@ def starts(curves: Series, *, guess: float):
         _, means = averaged(losses, 10)
         rounded = [guess if abs(mean - guess) < 0.02 else round(mean, 1) for mean in means]
         finite[name] = ([10 * i + 5 for i in range(len(means))], rounded)
-    labels: Look = {"xlabel": "step", "ylabel": "loss"}
-    said = lines(ax, finite, extremes=False, **labels)
+    said = lines(ax, finite, extremes=False, xlabel="step", ylabel="loss")
     for name in lost:
         ax.plot([], [], linestyle="", marker="", label=name)
     ax.set_ylim(min((min(ys) for _, ys in finite.values()), default=guess) - 0.3, guess + 0.7)
@@ -43,8 +42,7 @@ def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]]):
     """
     limit, bins = 3.0, 15
     layers = list(next(iter(nets.values())))
-    shape: Look = {"height": 1.9 * len(nets), "squeeze": False, "sharex": True, "sharey": True}
-    figure, plots = axes(len(nets), len(layers), **shape)
+    figure, plots = axes(len(nets), len(layers), height=1.9 * len(nets), squeeze=False, sharex=True, sharey=True)
     width, said = limit / bins, []
     for row, (name, by_layer) in enumerate(nets.items()):
         middles = []

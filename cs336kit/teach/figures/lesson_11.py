@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import FAINT, Look, course
+from cs336kit.teach.figures.primitives import FAINT, course
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -11,8 +11,7 @@ from cs336kit.teach.figures.style import COLORS, axes, described
 def trajectories(paths: Mapping[str, Sequence[tuple[float, float]]], *, curvatures: tuple[float, float]):
     """Paths of optimizers, one panel each, on the contours of ½(a·x² + b·y²) with curvatures (a, b); both axes to scale."""
     rows = -(-len(paths) // 2)
-    shape: Look = {"height": 0.4 + 1.75 * rows, "squeeze": False, "sharex": True, "sharey": True}
-    figure, plots = axes(rows, 2, **shape)
+    figure, plots = axes(rows, 2, height=0.4 + 1.75 * rows, squeeze=False, sharex=True, sharey=True)
     a, b = curvatures
     turns = [2 * math.pi * k / 60 for k in range(61)]
     for number, (ax, (name, path)) in enumerate(zip(plots.flat, paths.items(), strict=False)):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Look, Series, averaged, lines
+from cs336kit.teach.figures.primitives import Series, averaged, lines
 from cs336kit.teach.figures.style import axes, described
 
 
@@ -18,8 +18,7 @@ def loss_curves(
     figure, ax = axes(height=4)
     means = {name: averaged(losses, smooth) for name, losses in curves.items()}
     single = {name: tuple(zip(*pairs, strict=True)) for name, pairs in points.items()}
-    labels: Look = {"xlabel": "step", "ylabel": "loss (nats per token)"}
-    said = lines(ax, means, single, mark={"markersize": 9}, markersize=5, **labels)
+    said = lines(ax, means, single, mark={"markersize": 9}, markersize=5, xlabel="step", ylabel="loss (nats per token)")
     for number, (name, level) in enumerate(levels.items()):
         ax.axhline(level, color="#555555", linewidth=1.2, linestyle=("--", ":", "-.")[number % 3])
         ax.annotate(name, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=11)
