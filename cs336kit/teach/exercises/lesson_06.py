@@ -31,8 +31,8 @@ _WITH_BIAS = {aten.addmm.default: 1}
     },
     mistakes={
         "right_if(place=_MATRICES | _VECTORS)": "you missed the product with a bias: it has another name.",
-        "right_if(place=_MATRICES | _VECTORS | {aten.addmm.default: 0})": "with a bias, the first argument is "
-        "not the left factor.",
+        "right_if(place=_MATRICES | _VECTORS | {aten.addmm.default: 0})": "with a bias, the first argument is not the left "
+        "factor.",
         "right_if(place=_MATRICES | _WITH_BIAS)": "you missed a product with a vector: it has another name.",
         "right_if(total=lambda found: found[-1])": "you counted only the last product. Add them up.",
         "right // 2": "you counted the multiplications alone, but each of them is followed by an addition.",

@@ -166,8 +166,8 @@ _UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
         "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "separate kernels "
         "have a maximum each, and a fused one moves only the first input and the last output.",
         "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, but all of them run.",
-        "right_if(steps=[*steps[:-1], (*steps[-1][:2], 0)]) if fused else right": "you left out the last write. The result has "
-        "to reach memory.",
+        "right_if(steps=[*steps[:-1], (*steps[-1][:2], 0)]) if fused else right": "you left out the last write. The result "
+        "has to reach memory.",
     },
     hints=(
         "What goes to memory between two separate kernels, and what between two steps of one kernel?",

@@ -39,11 +39,7 @@ def keeps(shape, activation):
 def _chain(widths, seed):
     generator = torch.Generator().manual_seed(seed)
     matrices = [torch.randn(a, b, generator=generator) / math.sqrt(a) for a, b in pairwise(widths)]
-    return (
-        torch.randn(6, widths[0], generator=generator),
-        matrices,
-        torch.randn(6, widths[-1], generator=generator),
-    )
+    return torch.randn(6, widths[0], generator=generator), matrices, torch.randn(6, widths[-1], generator=generator)
 
 
 @exercise(

@@ -64,10 +64,10 @@ def count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, final
         "4 experts, three for each of 5 tokens": (64, 96, 4, 3, 5),
     },
     mistakes={
-        "(right[0], 2 * tokens * (experts * 3 * D * F + D * experts))": "you let every expert compute, but a token visits only "
-        "per_token of them.",
-        "(right[0] - D * experts, right[1] - 2 * tokens * D * experts)": "you left out the router. It has weights, and it sees "
-        "every token.",
+        "(right[0], 2 * tokens * (experts * 3 * D * F + D * experts))": "you let every expert compute, but a token visits "
+        "only per_token of them.",
+        "(right[0] - D * experts, right[1] - 2 * tokens * D * experts)": "you left out the router. It has weights, and it "
+        "sees every token.",
         "(3 * D * F * per_token + D * experts, right[1])": "all experts are stored: any token may visit any of them.",
         "(right[0] - D * F * experts, right[1] - 2 * tokens * D * F * per_token)": "an expert has three matrices, not two.",
         "(right[0], right[1] // 2)": "these are half of the FLOPs: a multiplication and an addition are two.",

@@ -94,11 +94,7 @@ def _last(felt):
         "a sum over one's own row and all later ones": (lambda x: x.flip(0).cumsum(dim=0).flip(0), 6, 4),
         "a norm over the features of each row": (lambda x: torch.nn.functional.layer_norm(x, x.shape[1:]), 5, 8),
         "a norm over all rows, feature by feature": (lambda x: (x - x.mean(dim=0)) / x.std(dim=0), 5, 3),
-        "one's own row and the next": (
-            lambda x: x + x.roll(-1, dims=0) * (torch.arange(len(x)) < len(x) - 1)[:, None],
-            4,
-            2,
-        ),
+        "one's own row and the next": (lambda x: x + torch.nn.functional.pad(x[1:], (0, 0, 0, 1)), 4, 2),
         "the row before, and for the first row the last": (lambda x: x.roll(1, dims=0), 4, 3),
     },
     mistakes={
