@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from fractions import Fraction
 
-from cs336kit.teach.exercises.checking import Result, decide, judge, lower, tried
+from cs336kit.teach.exercises.checking import Result, decide, judge, lower, paired, tried
 from cs336kit.teach.exercises.core import Exercise, load
 from cs336kit.teach.exercises.guarding import keeper
 from cs336kit.teach.exercises.judging import difference
@@ -48,12 +48,11 @@ def grade(id: str, answer, of: float, *, name: str = "") -> float:
 def _parts(found: Exercise, answer) -> str:
     """How many parts of a decision are right, such as 2/3; a part that is still ... is not."""
     right = found.reference()
-    if not isinstance(right, tuple):
-        answer, right = (answer,), (right,)
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
+    parts = paired(answer, right)
+    if parts is None:
         return f"0/{len(right)}"
-    pairs = zip(map(lower, answer), map(lower, right), strict=True)
-    return f"{sum(difference(given, wanted, found.tolerance) is None for given, wanted in pairs)}/{len(right)}"
+    same = [difference(lower(given), lower(wanted), found.tolerance) is None for given, wanted in parts]
+    return f"{sum(same)}/{len(same)}"
 
 
 def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
