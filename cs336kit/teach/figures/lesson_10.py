@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from cs336kit.teach.figures.primitives import QUIET, Look, Series, averaged, course, lines, log_axis
 from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, described
 
@@ -48,10 +50,7 @@ def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]]):
         middles = []
         for ax, layer in zip(plots[row], layers, strict=True):
             values = sorted(float(value) for value in by_layer[layer])
-            counts = [0] * bins
-            for value in values:
-                if value < limit:
-                    counts[int(value / width)] += 1
+            counts, _ = np.histogram(values, bins, (0, limit))
             shares = [round(100 * count / len(values)) for count in counts]
             look: Look = {"color": COLORS[row], "hatch": HATCHES[row], "edgecolor": "white", "align": "edge"}
             ax.bar([i * width for i in range(bins)], shares, width, **look)
