@@ -42,6 +42,11 @@ def _chain(widths, seed):
     return torch.randn(6, widths[0], generator=generator), matrices, torch.randn(6, widths[-1], generator=generator)
 
 
+def _back(g, w, h, y):
+    """The gradient at the input h of a layer with weights w, from the one at its output y, behind the ReLU."""
+    return torch.where(y > 0, g, 0) @ w.T
+
+
 @exercise(
     "10.2",
     cases=lambda: {
@@ -50,9 +55,9 @@ def _chain(widths, seed):
         "four layers, 4 to 16 to 8 to 3 to 5": _chain((4, 16, 8, 3, 5), 3),
     },
     mistakes={
-        "_without_relu(x, matrices, g, False)": "the gradient must not pass where a ReLU's output is zero.",
-        "_without_relu(x, matrices, g, True)": "you masked each gradient by the layer's input, but the ReLU comes after the "
-        "product, so its output shows where the gradient passes.",
+        "right_if(back=lambda g, w, h, y: g @ w.T)": "the gradient must not pass where a ReLU's output is zero.",
+        "right_if(back=lambda g, w, h, y: torch.where(h > 0, g @ w.T, 0))": "you masked each gradient by the layer's input, "
+        "but the ReLU comes after the product, so its output shows where the gradient passes.",
         "(right[0], right[1][::-1])": "your second list is the wrong way round: the first layer's gradient comes first.",
         "tuple([math.sqrt(value) for value in values] for values in right)": "those are roots. The task asks for the mean "
         "square.",
@@ -68,27 +73,15 @@ def _chain(widths, seed):
     tolerance=1e-4,
     avoid=("backward", "autograd"),
 )
-def both_signals(x, matrices, g):
-    outputs = []
+def both_signals(x, matrices, g, *, back=_back):
+    signals = [x]
     for w in matrices:
-        outputs.append(((outputs or [x])[-1] @ w).relu())
+        signals.append((signals[-1] @ w).relu())
     down = []
-    for w, y in zip(reversed(matrices), reversed(outputs), strict=True):
-        g = torch.where(y > 0, g, 0) @ w.T
+    for w, (h, y) in zip(reversed(matrices), reversed([*pairwise(signals)]), strict=True):
+        g = back(g, w, h, y)
         down.append(g.square().mean().item())
-    return [y.square().mean().item() for y in outputs], down[::-1]
-
-
-def _without_relu(x, matrices, g, input_masks):
-    """Gradients that pass everywhere, or where a layer's input was positive instead of its output."""
-    inputs = [x]
-    for w in matrices:
-        inputs.append((inputs[-1] @ w).relu())
-    down = []
-    for w, h in zip(reversed(matrices), reversed(inputs[:-1]), strict=True):
-        g = (g @ w.T) * ((h > 0) if input_masks else 1)
-        down.insert(0, g.square().mean().item())
-    return [h.square().mean().item() for h in inputs[1:]], down
+    return [y.square().mean().item() for y in signals[1:]], down[::-1]
 
 
 @exercise(
