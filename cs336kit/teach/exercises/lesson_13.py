@@ -1,5 +1,6 @@
 """Exercises of lesson 13: accumulation, what a run remembers, files that survive."""
 
+import copy
 import math
 
 from cs336kit.teach.exercises.core import exercise
@@ -51,89 +52,69 @@ def forgotten():
 
 
 class _Disk:
-    """A disk that writes down what is done to it, so that a kill or a power cut can be tried at every moment."""
+    """A disk that notes what a kill or a power cut would leave behind at every moment."""
 
     def __init__(self, **files):
-        self.before, self.files, self.log = dict(files), set(files), []
+        self.before = files
+        # Name → [data, whether they are flushed]: last as it is, and before that as a power cut may leave it, which loses
+        # some of the last renames.
+        self.views = [{name: [data, True] for name, data in files.items()}]
+        self.moments = []
+        self._note()
 
     def write(self, name, data):
         """Put `data` into the file `name`, made anew or written over."""
-        self.files.add(name)
-        self.log.append(("write", name, data))
+        file = self.views[-1].get(name, [])
+        for view in self.views:
+            view.setdefault(name, file)
+        for content in ("half of it", data):
+            file[:] = content, False
+            self._note()
 
     def flush(self, name):
         """Wait until what was written to `name` is on the disk."""
-        self._needs(name)
-        self.log.append(("flush", name))
+        self._file(name)[1] = True
+        self._note()
 
     def rename(self, old, new):
         """Give the file `old` the name `new`; a file that had this name is gone."""
-        self._needs(old)
-        self.files.remove(old)
-        self.files.add(new)
-        self.log.append(("rename", old, new))
+        others = {name: file for name, file in self.views[-1].items() if name != old}
+        self.views.append({**others, new: self._file(old)})
+        self._note()
 
     def flush_names(self):
         """Wait until all renames are on the disk."""
-        self.log.append(("flush_names",))
+        self.views = self.views[-1:]
+        self._note()
 
-    def _needs(self, name):
-        if name not in self.files:
+    def _file(self, name):
+        if name not in self.views[-1]:
             raise FileNotFoundError(f"there is no file {name!r} on the disk")
+        return self.views[-1][name]
 
-
-class _File:
-    """What a file holds, and whether that has reached the disk."""
-
-    def __init__(self, data, flushed):
-        self.data, self.flushed = data, flushed
-
-
-def _moments(disk):
-    """The files by name at every moment: as they are, and as a power cut may leave them, which loses some of the last renames."""
-    views = [{name: _File(data, flushed=True) for name, data in disk.before.items()}]
-    yield views
-    for action, *names in disk.log:
-        if action == "write":
-            name, data = names
-            file = views[-1].get(name) or _File(None, flushed=False)
-            for view in views:
-                view.setdefault(name, file)
-            file.data, file.flushed = "half of it", False
-            yield views
-            file.data = data
-        elif action == "flush":
-            views[-1][names[0]].flushed = True
-        elif action == "rename":
-            old, new = names
-            renamed = dict(views[-1])
-            renamed[new] = renamed.pop(old)
-            views.append(renamed)
-        else:
-            views = views[-1:]
-        yield views
+    def _note(self):
+        self.moments.append(copy.deepcopy(self.views))
 
 
 def _survives(_, args):
     """What a kill and a power cut may leave behind at the worst moment, and whether the new data are there to stay."""
     disk, name, new = args
-    old, killed, cut = disk.before.get(name), set(), set()
+    old = disk.before.get(name)
+    moments = [[view.get(name) for view in views] for views in disk.moments]
 
-    def state(file, flushed):
+    def state(file, power):
         if file is None:
             return "whole" if old is None else "missing"
-        return "whole" if file.data in (old, new) and (file.flushed or not flushed) else "damaged"
+        data, flushed = file
+        return "whole" if data in (old, new) and (flushed or not power) else "damaged"
 
-    for views in _moments(disk):
-        files = [view.get(name) for view in views]
-        killed.add(state(files[-1], flushed=False))
-        cut |= {state(file, flushed=True) for file in files}
+    *_, last = moments
     # The worst is also the first in the alphabet: damaged, missing, whole.
     return {
-        "after a kill": min(killed),
-        "after a power cut": min(cut),
-        "the new data are there": files[-1] is not None and files[-1].data == new,
-        "they stay": all(file is not None and file.data == new and file.flushed for file in files),
+        "after a kill": min(state(files[-1], power=False) for files in moments),
+        "after a power cut": min(state(file, power=True) for files in moments for file in files),
+        "the new data are there": last[-1] is not None and last[-1][0] == new,
+        "they stay": all(file == [new, True] for file in last),
     }
 
 
@@ -148,7 +129,7 @@ def _in_steps(steps, disk, name, data):
                 disk.flush(beside if step == "f" else name)
             case "r":
                 disk.rename(beside, name)
-            case "away" if name in disk.files:
+            case "away" if name in disk.views[-1]:
                 disk.rename(name, name + ".old")
             case "n":
                 disk.flush_names()
