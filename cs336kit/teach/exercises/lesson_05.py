@@ -74,8 +74,6 @@ _PATTERNS = {
         _lone_axes_forgotten: "you loop over a name only if the result or both operands have it. Loop over every name.",
         "right_if(output=tuple(name for name in dict.fromkeys(first + second) if name in output))": "the axes of your result "
         "are in the order in which the names appear, but `output` gives the order.",
-        "right_if(y=torch.ones_like(y)) + right_if(x=torch.ones_like(x))": "you added the two operands, but they are "
-        "multiplied, and then the products are added.",
     },
     hints=(
         "First find out how large each name is. Which names does your loop run over, and what is the shape of the result?",

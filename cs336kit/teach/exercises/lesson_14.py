@@ -111,7 +111,6 @@ def _noisy(seed: int, *shape: int):
         "x * (noise > p)": "divide what survives by 1 − p, so that the mean stays the same.",
         "x * (noise <= p) / (1 - p)": "you kept what should be dropped.",
         "x * (noise > p) / p": "divide by the share that survives, not by the share that is dropped.",
-        "torch.where(noise > p, x.detach() / (1 - p), 0) + 0 * x": "the gradient is 0, but must flow through what survives.",
     },
     hints=(
         "Which type has one byte for each element, and which comparison gives it to you?",
