@@ -105,34 +105,36 @@ def lower(answer):
     return answer.strip().lower() if isinstance(answer, str) else answer
 
 
+def paired(answer, right) -> list[tuple] | None:
+    """The parts of an answer, each beside its part of the right one; None if there are not as many."""
+    if not isinstance(right, tuple):
+        return [(answer, right)]
+    if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
+        return None
+    return list(zip(answer, right, strict=True))
+
+
 def _undecided(answer, right, tolerance: float) -> str:
     """Which part of a decision is not right, and in which direction, without giving it away."""
-    if not isinstance(right, tuple):
-        answer, right = (answer,), (right,)
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
+    parts = paired(answer, right)
+    if parts is None:
         return f"the answer is one tuple of {len(right)} values; you gave {shorten(answer)}."
-    for place, (given, wanted) in enumerate(zip(answer, right, strict=True), start=1):
-        if difference(lower(given), lower(wanted), tolerance) is None:
-            continue
-        number = plain(given)
-        part = (
-            f"part {place} of your answer, {shorten(given)}," if len(right) > 1 else f"your answer, {shorten(given)},"
-        )
-        if isinstance(wanted, str) and isinstance(given, str):
-            return f"{part} is not the right choice."
-        if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (number, wanted)):
-            return f"{part} is too {'high' if number > wanted else 'low'}."
-        return f"{part} is not {'a word' if isinstance(wanted, str) else 'a number'}."
-    return f"{shorten(answer)} is not the answer."
+    same = [difference(lower(given), lower(wanted), tolerance) is None for given, wanted in parts]
+    place = same.index(False)
+    given, wanted = parts[place]
+    part = (f"part {place + 1} of your answer" if len(parts) > 1 else "your answer") + f", {shorten(given)},"
+    if isinstance(wanted, str):
+        return f"{part} is not {'the right choice' if isinstance(given, str) else 'a word'}."
+    number = plain(given)
+    if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (number, wanted)):
+        return f"{part} is too {'high' if number > wanted else 'low'}."
+    return f"{part} is not a number."
 
 
 def _meant(answer, wrong, tolerance: float) -> bool:
     """Whether an answer is this wrong one; an ``...`` in the wrong one stands for anything."""
-    if not isinstance(wrong, tuple):
-        return difference(answer, wrong, tolerance) is None
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(wrong):
-        return False
-    return all(w is ... or difference(a, w, tolerance) is None for a, w in zip(answer, wrong, strict=True))
+    parts = paired(answer, wrong)
+    return parts is not None and all(w is ... or difference(a, w, tolerance) is None for a, w in parts)
 
 
 def trials(found: Exercise, name: str) -> list[tuple[str, tuple, Any, list]]:

@@ -20,8 +20,9 @@ A decision has a reference without parameters, and the answer is a value: a word
 are values, too, and an ``...`` in a tuple stands for anything: ``"('A', ...)": "A's gradient still travels all the way."``
 
 A mistake is recognized by what it returns. It is a function, or an expression of the arguments by name, of `right` (what
-the reference returns) and of `right_if(name=value)` (what the reference would return for different arguments). The message
-begins with "For <case> you returned <value>: ", and the sentence continues from there.
+the reference returns) and of `right_if(name=value)` (what the reference would return for different arguments). A reference may
+have arguments for this alone: behind a ``*`` and with a default, since an answer does not get them. The message begins with
+"For <case> you returned <value>: ", and the sentence continues from there.
 """
 
 import copy

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from fractions import Fraction
 
-from cs336kit.teach.exercises.checking import Result, decide, judge, lower, tried
+from cs336kit.teach.exercises.checking import Result, decide, judge, lower, paired, tried
 from cs336kit.teach.exercises.core import Exercise, load
 from cs336kit.teach.exercises.guarding import keeper
 from cs336kit.teach.exercises.judging import difference
@@ -48,20 +48,16 @@ def grade(id: str, answer, of: float, *, name: str = "") -> float:
 def _parts(found: Exercise, answer) -> str:
     """How many parts of a decision are right, such as 2/3; a part that is still ... is not."""
     right = found.reference()
-    if not isinstance(right, tuple):
-        answer, right = (answer,), (right,)
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(right):
+    parts = paired(answer, right)
+    if parts is None:
         return f"0/{len(right)}"
-    pairs = zip(map(lower, answer), map(lower, right), strict=True)
-    return f"{sum(difference(given, wanted, found.tolerance) is None for given, wanted in pairs)}/{len(right)}"
+    same = [difference(lower(given), lower(wanted), found.tolerance) is None for given, wanted in parts]
+    return f"{sum(same)}/{len(same)}"
 
 
 def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     """Judge an answer. If it is wrong, report after each case how many it has passed so far: an endless loop may end it."""
     differ, restore, heard = difference, keeper(), ("", "")
-
-    def observed(function: Callable, args: tuple):
-        return attempt(lambda *args: found.observed(function(*args), args), copy.deepcopy(args), restore)
 
     def hear(state: str, message: str) -> None:
         nonlocal heard
@@ -69,22 +65,23 @@ def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
         say(state, message)
 
     # An answer may change its arguments, so these are copied before it runs.
-    cases = [(copy.deepcopy(args), right, _idle(found, observed, args, right)) for _, args, right, _ in trials]
+    cases = [(copy.deepcopy(args), right, _idle(found, copy.deepcopy(args), right)) for _, args, right, _ in trials]
     judge(found, trials, answer, hear)
     if heard[0] != "not yet":
         return
     met, earned = 0, False
     for args, right, idle in cases:
         try:
-            meets = differ(observed(answer, args), right, found.tolerance) is None
+            given = attempt(lambda *args: found.observed(answer(*args), args), args, restore)
         except Failed:
             continue
+        meets = differ(given, right, found.tolerance) is None
         met, earned = met + meets, earned or (meets and not idle)
         say(f"{met if earned else 0}/{len(cases)}", heard[1])
 
 
-def _idle(found: Exercise, observed: Callable, args: tuple, right) -> bool:
+def _idle(found: Exercise, args: tuple, right) -> bool:
     """Whether a function that does nothing passes a case."""
-    with contextlib.suppress(Failed):
-        return difference(observed(lambda *args: None, args), right, found.tolerance) is None
+    with contextlib.suppress(Exception):
+        return difference(found.observed(None, args), right, found.tolerance) is None
     return False

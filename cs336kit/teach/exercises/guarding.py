@@ -13,44 +13,31 @@ _USED = {"builtins", "copy", "inspect", "math", "operator", "os", "re", "reprlib
 
 def keeper() -> Callable[[], None]:
     """A function that restores what the judge uses, whatever an answer may have changed in it since."""
-    used = [m for name, m in sys.modules.items() if name.startswith("cs336kit.") or name in _USED]
-    tensor = sys.modules["torch"].Tensor if "torch" in sys.modules else None
-    # What was added to the judge's own modules or to tensors is removed; other modules gain names by lazy imports.
-    places = [(vars(m), dict(vars(m)), m.__name__.startswith(__package__)) for m in used]
-    methods, missing, get, put, drop = (
-        dict(vars(tensor)) if tensor else {},
-        object(),
-        dict.get,
-        dict.__setitem__,
-        dict.__delitem__,
-    )
-    put_on_class, drop_from_class = type.__setattr__, type.__delattr__
-    size, every, pairs, same = len, all, map, operator.is_
+    owners: list = [m for name, m in sys.modules.items() if name.startswith("cs336kit.") or name in _USED]
+    owners += [sys.modules["torch"].Tensor] if "torch" in sys.modules else []
+    # Each with its names, a copy of them, and how one is set and deleted. What was added to the judge's own modules or to
+    # tensors is removed; other modules gain names by lazy imports.
+    places = []
+    for owner in owners:
+        kind, own = (type, True) if isinstance(owner, type) else (object, owner.__name__.startswith(__package__))
+        places.append((owner, vars(owner), dict(vars(owner)), kind.__setattr__, kind.__delattr__, own))
+    missing, size, every, pairs, same = object(), len, all, map, operator.is_
 
-    # Every name used below is a local or a method of a plain dict: the answer may have replaced any other.
+    # Every name used below is a local or a method of a dict: the answer may have replaced any other.
     def untouched(now, before):
         names = size(now) == size(before) and every(pairs(same, now, before))
         return names and every(pairs(same, now.values(), before.values()))
 
     def restore():
-        for now, before, own in places:
+        for owner, now, before, put, drop, own in places:
             if untouched(now, before):  # without a Python loop: there are thousands of names, after each call
                 continue
             for name, value in before.items():
-                if get(now, name, missing) is not value:
-                    put(now, name, value)
+                if now.get(name, missing) is not value:
+                    put(owner, name, value)
             for name in [*now] if own else ():
                 if name not in before:
-                    drop(now, name)
-        now = tensor.__dict__ if methods else {}
-        if untouched(now, methods):
-            return
-        for name, value in methods.items():
-            if now.get(name, missing) is not value:
-                put_on_class(tensor, name, value)
-        for name in [*now]:
-            if name not in methods:
-                drop_from_class(tensor, name)
+                    drop(owner, name)
 
     return restore
 
@@ -72,34 +59,9 @@ def guard() -> None:
     room = now + MEMORY if most == resource.RLIM_INFINITY else min(now + MEMORY, most)
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # for what C++ writes, unseen by the hook
-    _share_nothing()
     _lock_files()
     sys.dont_write_bytecode = True
     sys.addaudithook(_hook())
-
-
-def _share_nothing() -> None:
-    """Make private what this process shares with others and can write: mapped files, which outlive their handle, and memory."""
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    libc.mmap.restype = ctypes.c_void_p
-    private, fixed, nowhere, unreserved = 0x02, 0x10, 0x20, 0x4000  # a file may be larger than the memory
-    with open("/proc/self/maps") as lines:
-        maps = [line.rstrip("\n").split(maxsplit=5) for line in lines]
-    for place, mode, offset, _, _, *name in maps:
-        if "w" not in mode or "s" not in mode or not name:
-            continue
-        start, end = (int(address, 16) for address in place.split("-"))
-        if os.path.isfile(name[0]) and os.access(name[0], os.R_OK):
-            file = os.open(name[0], os.O_RDONLY)
-            libc.mmap(start, end - start, 3, private | fixed | unreserved, file, int(offset, 16))
-            os.close(file)
-        elif name[0].endswith(" (deleted)"):
-            content = ctypes.string_at(start, end - start)
-            libc.mmap(start, end - start, 3, private | fixed | nowhere, -1, 0)
-            ctypes.memmove(start, content, len(content))
 
 
 def _lock_files() -> None:

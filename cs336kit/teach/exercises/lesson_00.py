@@ -7,10 +7,6 @@ from cs336kit.teach.exercises.core import exercise
 DAY = 86_400  # seconds
 
 
-def _share(parameters, tokens, days, peak, mfu):
-    return 6 * parameters * tokens / (peak * mfu * DAY * days)
-
-
 @exercise(
     "00.1",
     cases={
@@ -21,11 +17,10 @@ def _share(parameters, tokens, days, peak, mfu):
         "a deadline that one accelerator meets exactly": (1e9, 86.4e9, 6, 1e15, 1),
     },
     mistakes={
-        lambda *args: math.floor(_share(*args)): "you rounded down, so the deadline is missed. Round up.",
-        _share: "you cannot rent a fraction of an accelerator. Round up to a whole one.",
-        lambda *args: (
-            math.floor(_share(*args)) + 1
-        ): "you always add one, even to a whole number. math.ceil leaves those alone.",
+        "right_if(whole=math.floor)": "you rounded down, so the deadline is missed. Round up.",
+        "right_if(whole=float)": "you cannot rent a fraction of an accelerator. Round up to a whole one.",
+        "right_if(whole=lambda share: math.floor(share) + 1)": "you always add one, even to a whole number. math.ceil leaves "
+        "those alone.",
         "right_if(mfu=1)": "you left out the MFU, as if each accelerator ran at its peak.",
         "right_if(peak=peak / 2)": "you halved the peak, but this one is the dense peak already.",
         "right_if(tokens=tokens / 3)": "this is the forward pass alone. The backward pass takes twice as much on top.",
@@ -36,8 +31,8 @@ def _share(parameters, tokens, days, peak, mfu):
     ),
     checked="four deadlines, and one that is met exactly (where adding one is one too many).",
 )
-def accelerators_for(parameters, tokens, days, peak, mfu):
-    return math.ceil(_share(parameters, tokens, days, peak, mfu))
+def accelerators_for(parameters, tokens, days, peak, mfu, *, whole=math.ceil):
+    return whole(6 * parameters * tokens / (peak * mfu * DAY * days))
 
 
 @exercise(
@@ -79,13 +74,12 @@ def largest(accelerators, memory_gb, whole, split):
     },
     mistakes={
         "right_if(memory_bytes=math.inf)": "you forgot the memory: weights, gradients and averages do not fit.",
-        "right_if(memory_bytes=memory_bytes / accelerators)": "that fits on one accelerator. Sharded, all of them share the 16 "
-        "bytes.",
+        "right_if(memory_bytes=memory_bytes / accelerators)": "that fits on one accelerator. Sharded, all of them share the "
+        "16 bytes.",
         "right_if(peak=math.inf)": "you forgot the time, or a square root: with N = ratio · P the FLOPs grow with P · P.",
         "right_if(mfu=3 * mfu)": "you counted the forward pass alone. Training costs three times as much.",
         "right_if(ratio=20)": "you wrote 20 where the argument `ratio` belongs.",
         "right_if(ratio=1 / ratio)": "you multiplied by the ratio where it divides: more tokens leave a smaller model.",
-        "right_if(ratio=1)": "you trained on one token for each parameter. The tokens grow with the parameters.",
     },
     hints=(
         "There are two limits: what fits, and what can be trained in time. Work out each of them alone.",

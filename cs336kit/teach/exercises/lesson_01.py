@@ -58,11 +58,10 @@ def _codes():
     cases=_codes,
     mistakes={
         "abs(right)": "the sign bit is 1, so the number is negative.",
-        "decode(code, exponent_bits, fraction_bits, low=0)": "that is half of it: subnormals keep the power of two of exponent "
-        "1.",
-        "decode(code, exponent_bits, fraction_bits, low_one=1)": "exponent 0 means a subnormal, whose leading digit is 0.",
-        "decode(code, exponent_bits, fraction_bits, biased=0)": "the exponent is stored with the bias added. Subtract it.",
-        "decode(code, exponent_bits, fraction_bits, reserved=False)": "the top exponent is reserved and has no numbers.",
+        "right_if(low=0)": "that is half of it: subnormals keep the power of two of exponent 1.",
+        "right_if(low_one=1)": "exponent 0 means a subnormal, whose leading digit is 0.",
+        "right_if(biased=0)": "the exponent is stored with the bias added. Subtract it.",
+        "right_if(reserved=False)": "the top exponent is reserved and has no numbers.",
         "math.nan if math.isinf(right) else right": "with the top exponent and a fraction of 0, the value is infinity, not NaN.",
     },
     hints=(
@@ -94,11 +93,11 @@ def _formats():
     "01.3",
     cases=lambda: {f"{e} exponent and {f} fraction bits (ieee={ieee})": (e, f, ieee) for e, f, ieee in _formats()},
     mistakes={
-        "largest(exponent_bits, fraction_bits, ieee, taken=0)": "that code is NaN here. The largest number is just below it.",
+        "right_if(taken=0)": "that code is NaN here. The largest number is just below it.",
         "right_if(ieee=True)": "you reserved the whole top exponent, as IEEE does. Only one code is reserved here.",
         "right_if(fraction_bits=60)": "that is a power of two. The fraction cannot reach 1; it stops one step before.",
         "2 * right": "with ieee=True the top exponent belongs to infinity and NaN, so go down one exponent.",
-        "largest(exponent_bits, fraction_bits, ieee, one=0)": "the implied leading 1 is missing in front of the fraction.",
+        "right_if(one=0)": "the implied leading 1 is missing in front of the fraction.",
         "right / 2": "that is half of the right value: the bias is 2**(exponent_bits - 1) - 1, one less than you took.",
     },
     hints=(

@@ -109,8 +109,8 @@ def deposit(account, owed, cent):
         "1 + 0.005 in bf16 (fraction_bits=7)": (1.0, 0.005, 7),
     },
     mistakes={
-        "chance(weight, update, fraction_bits, below=0)": "the weight is a power of two, and the gap below it is half as wide.",
-        "chance(weight, update, fraction_bits, most=math.inf)": "a probability is at most 1: such an update always gets through.",
+        "right_if(below=0)": "the weight is a power of two, and the gap below it is half as wide.",
+        "right_if(most=math.inf)": "a probability is at most 1: such an update always gets through.",
         "right if update > 0 else -right": "a probability is not negative. Take the size of the update.",
         "min(1.0, abs(update) * 2**fraction_bits)": "you took the gap at 1 for every weight; gaps grow with the weight.",
         "min(1.0, 2 * right)": "half a gap is where rounding to nearest turns. Here the probability is a share of the whole gap.",

@@ -1,6 +1,7 @@
 """Exercises of lesson 03: storage, strides and views."""
 
 import math
+from itertools import pairwise
 
 import torch
 
@@ -71,11 +72,11 @@ def _matrices():
     observe=_values_and_storage,
     mistakes={
         "right.clone()": "the values are right, but they are a copy. Build a view with as_strided.",
-        "diagonal(x, step=lambda _: x.shape[1] + 1)": "you assumed that x is contiguous. Ask x.stride().",
-        "diagonal(x, first=0)": "you began at the start of the storage. A view begins at x.storage_offset().",
-        "diagonal(x, step=lambda steps: steps[0])": "you walked down a column. A step goes along both axes.",
-        "diagonal(x, step=lambda steps: steps[0] + 1)": "you took 1 for the step to the next column; it is x.stride(1).",
-        "diagonal(x, length=lambda sizes: sizes[0])": "you read past the matrix: its diagonal is as long as the shorter side.",
+        "right_if(step=lambda _: x.shape[1] + 1)": "you assumed that x is contiguous. Ask x.stride().",
+        "right_if(first=0)": "you began at the start of the storage. A view begins at x.storage_offset().",
+        "right_if(step=lambda steps: steps[0])": "you walked down a column. A step goes along both axes.",
+        "right_if(step=lambda steps: steps[0] + 1)": "you took 1 for the step to the next column; it is x.stride(1).",
+        "right_if(length=lambda sizes: sizes[0])": "you read past the matrix: its diagonal is as long as the shorter side.",
     },
     hints=(
         "From x[i, i] to x[i + 1, i + 1] you step once along each axis. How far is that in the storage?",
@@ -129,7 +130,7 @@ def line():
     },
     mistakes={
         "1 if right == 1 else None": "you ask whether the tensor is contiguous, but a vector may have any stride, such as 2.",
-        "one_axis(shape, strides, skip=0)": "an axis of size 1 is never stepped along, so its stride must not count.",
+        "right_if(skip=0)": "an axis of size 1 is never stepped along, so its stride must not count.",
         "None if right is None else strides[-1] if strides else 1": "the last axis may have size 1, and is then never stepped "
         "along. The stride is that of the last axis that is longer.",
         "strides[-1] if strides else 1": "you took the last stride without asking whether the axes can be joined.",
@@ -146,7 +147,7 @@ def line():
 )
 def one_axis(shape, strides, *, skip=1):
     axes = [(size, step) for size, step in zip(shape, strides, strict=True) if size != skip]
-    for (_, left), (size, right) in zip(axes, axes[1:], strict=False):
+    for (_, left), (size, right) in pairwise(axes):
         if left != right * size:
             return None
     return axes[-1][1] if axes else 1
@@ -168,11 +169,11 @@ def _vectors():
     observe=_values_and_storage,
     mistakes={
         "right.clone()": "the values are right, but they are a copy. Windows that overlap can share the storage.",
-        "windows(x, size, step, count=len(right) + 1)": "there is one window too many, and it reads past the end of x.",
-        "windows(x, size, step, count=len(right) - 1)": "the last window that fits is missing.",
+        "right_if(count=len(right) + 1)": "there is one window too many, and it reads past the end of x.",
+        "right_if(count=len(right) - 1)": "the last window that fits is missing.",
         "right_if(step=1)": "you ignored the step between windows.",
-        "windows(x, size, step, between=step, inside=1)": "x skips elements of its storage: multiply by x.stride(0).",
-        "windows(x, size, step, between=x.stride(0), inside=step * x.stride(0))": "the two strides are swapped.",
+        "right_if(between=step, inside=1)": "x skips elements of its storage: multiply by x.stride(0).",
+        "right_if(between=x.stride(0), inside=step * x.stride(0))": "the two strides are swapped.",
     },
     hints=(
         "The result has two axes. How far away in the storage is the next element of a window, and how far the next window?",

@@ -1,5 +1,7 @@
 """Exercises of lesson 04: copies, buffers, an allocator, and where a model should live."""
 
+from itertools import accumulate
+
 from cs336kit import predict
 from cs336kit.teach.exercises.core import exercise
 
@@ -30,37 +32,28 @@ def smallest_copy(latency, bandwidth, share):
     return latency * bandwidth * share / (1 - share)
 
 
-def _finish(copies, computes, buffers, freed_at_begin=False):
-    freed, link_free, gpu_free = [], 0, 0
+def _ends(copies, computes, buffers, freed_at_begin=False):
+    """When the computation of each batch ends."""
+    freed, ends, link_free = [], [], 0
     for i, (copy, compute) in enumerate(zip(copies, computes, strict=True)):
         buffer_free = freed[i - buffers] if i >= buffers else 0
         link_free = max(link_free, buffer_free) + copy
-        begin = max(link_free, gpu_free)
-        gpu_free = begin + compute
-        freed.append(begin if freed_at_begin else gpu_free)
-    return gpu_free
+        begin = max(link_free, ends[-1] if ends else 0)
+        ends.append(begin + compute)
+        freed.append(begin if freed_at_begin else ends[-1])
+    return ends
 
 
 def _fullest(copies, computes):
     """Batches on the device at once when nothing holds the copies back."""
-    done, link_free, gpu_free, most = [], 0, 0, 0
-    for i, (copy, compute) in enumerate(zip(copies, computes, strict=True)):
-        most = max(most, i + 1 - sum(time <= link_free for time in done))
-        link_free += copy
-        gpu_free = max(link_free, gpu_free) + compute
-        done.append(gpu_free)
-    return most
-
-
-def _freed_at_begin(copies, computes):
-    best = _finish(copies, computes, len(copies))
-    return next(b for b in range(1, len(copies) + 1) if _finish(copies, computes, b, freed_at_begin=True) <= best)
+    ends, starts = _ends(copies, computes, len(copies)), accumulate([0, *copies[:-1]])  # of computations, of copies
+    return max(i + 1 - sum(end <= start for end in ends) for i, start in enumerate(starts))
 
 
 def _never_waits(copies, computes):
     """The fewest buffers with which the computation never waits, or as many as there are batches."""
     soonest = copies[0] + sum(computes)
-    fitting = (b for b in range(1, len(copies) + 1) if _finish(copies, computes, b) <= soonest)
+    fitting = (b for b in range(1, len(copies) + 1) if _ends(copies, computes, b)[-1] <= soonest)
     return next(fitting, len(copies))
 
 
@@ -78,7 +71,8 @@ def _never_waits(copies, computes):
         "min(2, len(copies))": "two are enough where all batches are alike, but these are not.",
         _fullest: "that many fill up when nothing holds the copies back, but fewer may be enough.",
         "len(copies)": "with that many there is no limit at all. It ends as early as possible, but fewer are often enough.",
-        _freed_at_begin: "you freed a buffer when its computation begins, but it is read until the computation ends.",
+        "right_if(freed_at_begin=True)": "you freed a buffer when its computation begins, but it is read until the "
+        "computation ends.",
         _never_waits: "you asked that the GPU never wait. With slow copies it waits with any number of buffers.",
         "right + 1": "that is one more than needed: the batch that is being computed sits in one of the buffers that you count.",
     },
@@ -88,10 +82,10 @@ def _never_waits(copies, computes):
     ),
     checked="equal batches, slow copies, a late batch, a long one, a single one, and many different ones.",
 )
-def enough(copies, computes):
-    best = _finish(copies, computes, len(copies))
+def enough(copies, computes, *, freed_at_begin=False):
+    best = _ends(copies, computes, len(copies))[-1]
     buffers = 1
-    while _finish(copies, computes, buffers) > best:
+    while _ends(copies, computes, buffers, freed_at_begin)[-1] > best:
         buffers += 1
     return buffers
 

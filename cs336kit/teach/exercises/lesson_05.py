@@ -6,8 +6,8 @@ import math
 import torch
 from einops import einsum, rearrange
 
+from cs336kit import measure
 from cs336kit.teach.exercises.core import exercise
-from cs336kit.teach.exercises.graphs import graph_saved
 
 
 def _numbers(*shape):
@@ -52,11 +52,6 @@ def _lone_axes_forgotten(first, second, output, x, y):
     return multiply(first, second, output, x[ends[0]], y[ends[1]])
 
 
-def _averaged(first, second, output, x, y):
-    sizes = dict(zip(first + second, (*x.shape, *y.shape), strict=True))
-    return multiply(first, second, output, x, y) / math.prod(size for name, size in sizes.items() if name not in output)
-
-
 _PATTERNS = {
     "scores (b s h, b t h -> b s t)": ("bsh", "bth", "bst", (2, 3, 4), (2, 5, 4)),
     "a matrix product (m k, k n -> m n)": ("mk", "kn", "mn", (2, 3), (3, 4)),
@@ -75,13 +70,10 @@ _PATTERNS = {
         for label, (left, right, output, shape, other) in _PATTERNS.items()
     },
     mistakes={
-        "multiply(first, second, output, x, y, add=False)": "each cell keeps only its last product. Add up its products.",
+        "right_if(add=False)": "each cell keeps only its last product. Add up its products.",
         _lone_axes_forgotten: "you loop over a name only if the result or both operands have it. Loop over every name.",
-        "right_if(output=tuple(name for name in dict.fromkeys(first + second) if name in output))": "the axes of your result are "
-        "in the order in which the names appear, but `output` gives the order.",
-        _averaged: "you averaged the products, but an einsum adds them.",
-        "right_if(y=torch.ones_like(y)) + right_if(x=torch.ones_like(x))": "you added the two operands, but they are multiplied, "
-        "and then the products are added.",
+        "right_if(output=tuple(name for name in dict.fromkeys(first + second) if name in output))": "the axes of your result "
+        "are in the order in which the names appear, but `output` gives the order.",
     },
     hints=(
         "First find out how large each name is. Which names does your loop run over, and what is the shape of the result?",
@@ -108,9 +100,8 @@ def _used_k(result, args):
     k = args[1]
     if not k.requires_grad or result.grad_fn is None:
         return result
-    if any(kept.data_ptr() == k.data_ptr() for kept in graph_saved(result)):
-        return "read k itself"
-    return "read a copy of k"
+    nodes = measure.graph(result, names={"k": k}).nodes
+    return "read k itself" if any(kept.tensor == "k" for node in nodes for kept in node.saved) else "read a copy of k"
 
 
 def _grouped():
@@ -194,9 +185,9 @@ def _in_place(names, shape, known):
         "'', a shape of (), seq=3 known": ("", (), {"seq": 3}),
     },
     mistakes={
-        "bind(names, shape, known, count=False)": "there are more axes than names, or fewer, so it does not fit.",
-        "bind(names, shape, known, held=False)": "a name already had a size and got a different one. That does not fit.",
-        "bind(names, shape, known, twice=False)": "the same name appears twice with two different sizes. That does not fit.",
+        "right_if(count=False)": "there are more axes than names, or fewer, so it does not fit.",
+        "right_if(held=False)": "a name already had a size and got a different one. That does not fit.",
+        "right_if(twice=False)": "the same name appears twice with two different sizes. That does not fit.",
         "right and {word: right[word] for word in names.split()}": "you lost the sizes that were known before, and the next "
         "tensor is to be checked against them.",
         _in_place: "you changed the dictionary `known`. Return a new one.",

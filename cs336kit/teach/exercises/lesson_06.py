@@ -30,11 +30,11 @@ _WITH_BIAS = {aten.addmm.default: 1}
         "two layers with an activation": (lambda: _SECOND(torch.relu(_BIASED(_X))),),
     },
     mistakes={
-        "count_products(function, place=_MATRICES | _VECTORS)": "you missed the product with a bias: it has another name.",
-        "count_products(function, place=_MATRICES | _VECTORS | {aten.addmm.default: 0})": "with a bias, the first argument is "
-        "not the left factor.",
-        "count_products(function, place=_MATRICES | _WITH_BIAS)": "you missed a product with a vector: it has another name.",
-        "count_products(function, total=lambda found: found[-1])": "you counted only the last product. Add them up.",
+        "right_if(place=_MATRICES | _VECTORS)": "you missed the product with a bias: it has another name.",
+        "right_if(place=_MATRICES | _VECTORS | {aten.addmm.default: 0})": "with a bias, the first argument is not the left "
+        "factor.",
+        "right_if(place=_MATRICES | _WITH_BIAS)": "you missed a product with a vector: it has another name.",
+        "right_if(total=lambda found: found[-1])": "you counted only the last product. Add them up.",
         "right // 2": "you counted the multiplications alone, but each of them is followed by an addition.",
         "right + 6 * 4": "you counted the addition of the bias, too. It is element-wise, and counts like this one leave it out.",
     },
@@ -90,31 +90,6 @@ def window_flops(sequence, width, window):
     return 4 * pairs * width
 
 
-def _all_sizes(first, second, output, sizes):
-    return math.prod(sizes[name] for name in {*first, *second})
-
-
-def _without_lone(first, second, output, sizes):
-    alone = {*first, *second} - {*output} - ({*first} & {*second})
-    return math.prod(sizes[name] for name in {*first, *second} - alone), {*first, *second} - alone - {*output}
-
-
-def _only_two(first, second, output, sizes):
-    """2 for each combination where anything is summed, alone or not."""
-    summed = {*first, *second} - {*output}
-    return (2 if summed else 1) * _all_sizes(first, second, output, sizes)
-
-
-def _lone_free(first, second, output, sizes):
-    rest, summed = _without_lone(first, second, output, sizes)
-    return (2 if summed else 1) * rest
-
-
-def _outer_twice(first, second, output, sizes):
-    rest, summed = _without_lone(first, second, output, sizes)
-    return pattern_flops(first, second, output, sizes) + (0 if summed else rest)
-
-
 _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
 
 
@@ -131,10 +106,11 @@ _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
         "a b c, h s -> a h": (("a", "b", "c"), ("h", "s"), ("a", "h"), _SIZES),
     },
     mistakes={
-        "2 * _all_sizes(first, second, output, sizes)": "that is 2 × the product of all sizes; some patterns need fewer.",
-        _only_two: "an axis that only one operand has, and the result lacks, can be summed before the product.",
-        _lone_free: "summing an axis alone is not free: it takes one FLOP for each element of its operand.",
-        _outer_twice: "if no axis is summed in the product, then it has no additions, either.",
+        "2 * math.prod(sizes[name] for name in {*first, *second})": "that is 2 × the product of all sizes; some patterns need "
+        "fewer.",
+        "right_if(early=False)": "an axis that only one operand has, and the result lacks, can be summed before the product.",
+        "right_if(alone=0)": "summing an axis alone is not free: it takes one FLOP for each element of its operand.",
+        "right_if(outer=2)": "if no axis is summed in the product, then it has no additions, either.",
         "2 * math.prod(sizes[name] for name in output)": "that is one multiplication and one addition for each result. Each "
         "result takes as many as the summed axes are long.",
     },
@@ -146,13 +122,17 @@ _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
     checked="products of matrices and of heads, an outer and an element-wise product, a dot product, and axes summed alone.",
     avoid=("einsum_flops", "predict", "measure"),
 )
-def pattern_flops(first, second, output, sizes):
+def pattern_flops(first, second, output, sizes, *, early=True, alone=1, outer=1):
+    """FLOPs of an einsum that sums axes of one operand alone first.
+
+    early: whether it does; alone: FLOPs for each element of that sum; outer: FLOPs of a product that sums nothing.
+    """
     total, together = 0, set()
     for names, other in ((first, second), (second, first)):
-        kept = [name for name in names if name in (*other, *output)]
-        total += math.prod(sizes[name] for name in names) if len(kept) < len(names) else 0
+        kept = [name for name in names if name in (*other, *output)] if early else names
+        total += alone * math.prod(sizes[name] for name in names) if len(kept) < len(names) else 0
         together |= {*kept}
-    return total + (2 if together - {*output} else 1) * math.prod(sizes[name] for name in together)
+    return total + (2 if together - {*output} else outer) * math.prod(sizes[name] for name in together)
 
 
 @exercise(
@@ -160,7 +140,7 @@ def pattern_flops(first, second, output, sizes):
     mistakes={
         "('B', ...)": "at 1,024 tokens that would be the best one. How do the two kinds of products grow with the sequence?",
         "('C', ...)": "shared keys and values make two projections smaller. Every head of queries still has its own scores.",
-        "('A', 100 * what_to_cut()[1])": "A is right, but that is a percentage: give the share as a fraction.",
+        "('A', 100 * right[1])": "A is right, but that is a percentage: give the share as a fraction.",
         "('A', 0.5)": "the plan saves half of attention. What share of all products is attention at this length?",
         "('A', 1 / 14)": "that is the share at 1,024 tokens; this sequence is sixteen times as long.",
         "('A', 8 / 11)": "that is attention's whole share. The plan saves a part of it.",

@@ -54,13 +54,11 @@ def _all_at_once(machine, warmup, repeats):
         "an even number of repeats": (Machine(1.0, 1.0, 2.0, 4.0, 8.0), 1, 4),
     },
     mistakes={
-        "timed(machine, warmup, repeats, after=False)": "you timed how long it takes to launch the work. Wait before you stop "
-        "the clock.",
-        "timed(machine, warmup, repeats, before=False)": "your time includes other work or your warm-up. Wait before you start "
-        "the clock.",
-        "timed(machine, 0, warmup + repeats)": "the warm-up calls are among the times. They do not count.",
-        "timed(machine, warmup, repeats, middle=statistics.mean)": "this is the mean, which a single interrupted call can move.",
-        "timed(machine, warmup, repeats, middle=min)": "this is the fastest call; the task asks for the median.",
+        "right_if(after=False)": "you timed how long it takes to launch the work. Wait before you stop the clock.",
+        "right_if(before=False)": "your time includes other work or your warm-up. Wait before you start the clock.",
+        "right_if(warmup=0, repeats=warmup + repeats)": "the warm-up calls are among the times. They do not count.",
+        "right_if(middle=statistics.mean)": "this is the mean, which a single interrupted call can move.",
+        "right_if(middle=min)": "this is the fastest call; the task asks for the median.",
         _all_at_once: "you timed all the calls together and divided. That is a mean. Time each call by itself.",
     },
     hints=(
@@ -168,8 +166,8 @@ _UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
         "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "separate kernels "
         "have a maximum each, and a fused one moves only the first input and the last output.",
         "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, but all of them run.",
-        "right_if(steps=[*steps[:-1], (*steps[-1][:2], 0)]) if fused else right": "you left out the last write. The result has "
-        "to reach memory.",
+        "right_if(steps=[*steps[:-1], (*steps[-1][:2], 0)]) if fused else right": "you left out the last write. The result "
+        "has to reach memory.",
     },
     hints=(
         "What goes to memory between two separate kernels, and what between two steps of one kernel?",

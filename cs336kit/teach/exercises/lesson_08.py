@@ -21,11 +21,11 @@ from cs336kit.teach.exercises.core import exercise
     mistakes={
         "(right[0], (1.0, 1.0)) if name == 'subtract' else right": "a difference falls when b grows, so its slope by b is not 1.",
         "(right[0], (1 / b, 1 / b)) if name == 'divide' else right": "b is in the denominator, so its slope is a different one.",
-        "(right[0], (1 / b, a / b**2)) if name == 'divide' else right": "a / b falls when b grows and a is positive. Check the "
-        "sign.",
+        "(right[0], (1 / b, a / b**2)) if name == 'divide' else right": "a / b falls when b grows and a is positive. Check "
+        "the sign.",
         "(right[0], (1.0, 1.0)) if name == 'max' else right": "a small change in the smaller one leaves the result alone.",
-        "(right[0], (float(a >= b), float(b >= a))) if name == 'max' else right": "at a tie you passed the gradient on to both. "
-        "The task says that a gets it.",
+        "(right[0], (float(a >= b), float(b >= a))) if name == 'max' else right": "at a tie you passed the gradient on to "
+        "both. The task says that a gets it.",
         "(right[0], (a, b)) if name == 'max' else right": "a slope says how fast the result grows, not how large it is.",
     },
     hints=(
@@ -161,7 +161,7 @@ def _cubes(x):
         "a single number": (_cubes, torch.tensor(2.0, dtype=torch.float64), 0.25),
     },
     mistakes={
-        "numeric_gradient(f, x, h, below=0)": "this is the forward difference, whose error is of order h. Step to both sides.",
+        "right_if(below=0)": "this is the forward difference, whose error is of order h. Step to both sides.",
         "2 * right": "this is twice too large: the distance from x − h to x + h is 2h.",
         "torch.full(x.shape, (f(x + h) - f(x - h)) / (2 * h), dtype=x.dtype)": "you moved all elements of x together.",
         _not_put_back: "your later elements drift, because you did not put an element back before moving the next.",

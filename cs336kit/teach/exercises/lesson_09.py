@@ -1,5 +1,7 @@
 """Exercises of lesson 09: FLOPs of the backward pass."""
 
+from itertools import pairwise
+
 import torch
 
 from cs336kit.teach.exercises.core import exercise
@@ -21,8 +23,7 @@ def _chain(seed, *sizes):
     draw = torch.Generator().manual_seed(seed)
     tokens, *widths = sizes
     x = torch.randint(-3, 4, (tokens, widths[0]), generator=draw).double()
-    shapes = zip(widths, widths[1:], strict=False)
-    return x, [torch.randint(-3, 4, shape, generator=draw).double() for shape in shapes], Multiply()
+    return x, [torch.randint(-3, 4, shape, generator=draw).double() for shape in pairwise(widths)], Multiply()
 
 
 def _gradients_and_calls(found, args):

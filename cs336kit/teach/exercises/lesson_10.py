@@ -1,6 +1,7 @@
 """Exercises of lesson 10: how large weights are at initialization, and what follows."""
 
 import math
+from itertools import pairwise
 
 import torch
 
@@ -37,14 +38,13 @@ def keeps(shape, activation):
 
 def _chain(widths, seed):
     generator = torch.Generator().manual_seed(seed)
-    matrices = [
-        torch.randn(a, b, generator=generator) / math.sqrt(a) for a, b in zip(widths[:-1], widths[1:], strict=True)
-    ]
-    return (
-        torch.randn(6, widths[0], generator=generator),
-        matrices,
-        torch.randn(6, widths[-1], generator=generator),
-    )
+    matrices = [torch.randn(a, b, generator=generator) / math.sqrt(a) for a, b in pairwise(widths)]
+    return torch.randn(6, widths[0], generator=generator), matrices, torch.randn(6, widths[-1], generator=generator)
+
+
+def _back(g, w, h, y):
+    """The gradient at the input h of a layer with weights w, from the one at its output y, behind the ReLU."""
+    return torch.where(y > 0, g, 0) @ w.T
 
 
 @exercise(
@@ -55,9 +55,9 @@ def _chain(widths, seed):
         "four layers, 4 to 16 to 8 to 3 to 5": _chain((4, 16, 8, 3, 5), 3),
     },
     mistakes={
-        "_without_relu(x, matrices, g, False)": "the gradient must not pass where a ReLU's output is zero.",
-        "_without_relu(x, matrices, g, True)": "you masked each gradient by the layer's input, but the ReLU comes after the "
-        "product, so its output shows where the gradient passes.",
+        "right_if(back=lambda g, w, h, y: g @ w.T)": "the gradient must not pass where a ReLU's output is zero.",
+        "right_if(back=lambda g, w, h, y: torch.where(h > 0, g @ w.T, 0))": "you masked each gradient by the layer's input, "
+        "but the ReLU comes after the product, so its output shows where the gradient passes.",
         "(right[0], right[1][::-1])": "your second list is the wrong way round: the first layer's gradient comes first.",
         "tuple([math.sqrt(value) for value in values] for values in right)": "those are roots. The task asks for the mean "
         "square.",
@@ -73,27 +73,15 @@ def _chain(widths, seed):
     tolerance=1e-4,
     avoid=("backward", "autograd"),
 )
-def both_signals(x, matrices, g):
-    outputs = []
+def both_signals(x, matrices, g, *, back=_back):
+    signals = [x]
     for w in matrices:
-        outputs.append(((outputs or [x])[-1] @ w).relu())
+        signals.append((signals[-1] @ w).relu())
     down = []
-    for w, y in zip(reversed(matrices), reversed(outputs), strict=True):
-        g = torch.where(y > 0, g, 0) @ w.T
+    for w, (h, y) in zip(reversed(matrices), reversed([*pairwise(signals)]), strict=True):
+        g = back(g, w, h, y)
         down.append(g.square().mean().item())
-    return [y.square().mean().item() for y in outputs], down[::-1]
-
-
-def _without_relu(x, matrices, g, input_masks):
-    """Gradients that pass everywhere, or where a layer's input was positive instead of its output."""
-    inputs = [x]
-    for w in matrices:
-        inputs.append((inputs[-1] @ w).relu())
-    down = []
-    for w, h in zip(reversed(matrices), reversed(inputs[:-1]), strict=True):
-        g = (g @ w.T) * ((h > 0) if input_masks else 1)
-        down.insert(0, g.square().mean().item())
-    return [h.square().mean().item() for h in inputs[1:]], down
+    return [y.square().mean().item() for y in signals[1:]], down[::-1]
 
 
 @exercise(
@@ -117,6 +105,9 @@ def fan_in_or_fan_out():
     return (1, 1, "neither")
 
 
+_WRITERS = ("attention out", "mlp down")
+
+
 def _tensors(d, d_ff, inner, vocab=1000):
     return {
         "mlp down": (d, d_ff),
@@ -136,9 +127,9 @@ def _tensors(d, d_ff, inner, vocab=1000):
         "3 layers of width 64, d_ff 172, query width 32": (dict(reversed(_tensors(64, 172, 32).items())), 3),
     },
     mistakes={
-        "decoder_stds(shapes, layers, writers=1)": "each block ends two branches, not one.",
-        "decoder_stds(shapes, layers, writers=4 * layers)": "you left out a square root: it is the mean square that adds up.",
-        "decoder_stds(shapes, layers, writers=0)": "you left out GPT-2's factor, which the two matrices that end a branch need.",
+        "right_if(writers=1)": "each block ends two branches, not one.",
+        "right_if(writers=4 * layers)": "you left out a square root: it is the mean square that adds up.",
+        "right_if(writers=0)": "you left out GPT-2's factor, which the two matrices that end a branch need.",
         "dict.fromkeys(shapes, 0.02)": "0.02 is for the embedding only. A matrix has 1/√fan-in.",
         "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan-out. An output sums over fan-in.",
         "right | {'embedding': 1 / math.sqrt(shapes['embedding'][1])}": "an embedding is looked up, not multiplied: 0.02.",
@@ -153,9 +144,6 @@ def decoder_stds(shapes, layers, *, writers=2):
     stds = {name: 1 / math.sqrt(fan_in) for name, (_, fan_in) in shapes.items()}
     scaled = {name: stds[name] / math.sqrt(writers * layers) for name in _WRITERS if writers}
     return {**stds, **scaled, "embedding": 0.02}
-
-
-_WRITERS = ("attention out", "mlp down")
 
 
 @exercise(

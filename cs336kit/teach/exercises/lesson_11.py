@@ -96,12 +96,12 @@ def adamw_ends(p, gradients, lr, betas, eps, weight_decay):
         "a scalar, and a matrix with bias in its name": ({"scale": (), "bias_table": (4, 4)},),
     },
     mistakes={
-        "decay_groups(shapes, lambda name, shape: 'bias' not in name)": "a norm's weight is not a bias, but it does not decay, "
+        "right_if(rule=lambda name, shape: 'bias' not in name)": "a norm's weight is not a bias, but it does not decay, "
         "either.",
-        "decay_groups(shapes, lambda name, shape: 'weight' in name)": "a norm has a weight, too: go by axes, not by names.",
-        "decay_groups(shapes, lambda name, shape: True)": "you let everything decay: a norm's scale at 0 silences its layer.",
-        "decay_groups(shapes, lambda name, shape: len(shape) < 2)": "the groups are swapped: matrices decay.",
-        "decay_groups(shapes, lambda name, shape: len(shape) >= 1)": "vectors are scales of norms and biases: no decay.",
+        "right_if(rule=lambda name, shape: 'weight' in name)": "a norm has a weight, too: go by axes, not by names.",
+        "right_if(rule=lambda name, shape: True)": "you let everything decay: a norm's scale at 0 silences its layer.",
+        "right_if(rule=lambda name, shape: len(shape) < 2)": "the groups are swapped: matrices decay.",
+        "right_if(rule=lambda name, shape: len(shape) >= 1)": "vectors are scales of norms and biases: no decay.",
     },
     hints=(
         "Which parameters are multiplied by an activation vector, and which only scale or shift one?",

@@ -52,12 +52,11 @@ def _joined(query, blocks):
     },
     mistakes={
         _mean_of_blocks: "you gave every block the same weight, but one with a good key has to count for more than one without.",
-        "attend_in_blocks(query * math.sqrt(len(query)), blocks)": "you did not divide the scores by √h.",
-        "attend_in_blocks(query, blocks, rescale=False)": "when a later block has a larger maximum, what you have added up so "
-        "far was computed with the old one. Convert it to the new one.",
-        "attend_in_blocks(query, blocks, divide=False)": "your weights do not sum to 1. At the end, divide by all that you have "
-        "added.",
-        "attend_in_blocks(query, blocks, maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
+        "right_if(query=query * math.sqrt(len(query)))": "you did not divide the scores by √h.",
+        "right_if(rescale=False)": "when a later block has a larger maximum, what you have added up so far was computed with "
+        "the old one. Convert it to the new one.",
+        "right_if(divide=False)": "your weights do not sum to 1. At the end, divide by all that you have added.",
+        "right_if(maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
         _joined: "you kept the blocks until the end, but by then their memory has been used for the next ones.",
     },
     hints=(
@@ -95,13 +94,12 @@ def _places(documents):
         "documents 0 1 2, window of 1": (torch.tensor([0, 1, 2]), 1),
     },
     mistakes={
-        "_places(documents) >= 0 if window is None else (_places(documents) >= 0) & (_places(documents) < window)": "in your "
-        "mask a token may read tokens of another document.",
+        "right_if(documents=torch.zeros_like(documents))": "in your mask a token may read tokens of another document.",
         "right | right.T": "in your mask a token may read later ones, which are what the model should predict.",
         "right & (_places(documents) > 0)": "your tokens do not see themselves, so a document's first one sees nothing.",
         "right.T": "you swapped rows and columns: a row says what one query sees.",
         "~right": "True should mean that a token may look, but yours means that it may not.",
-        "right if window is None else may_look(documents, window + 1)": "the window counts the token itself.",
+        "right if window is None else right_if(window=window + 1)": "the window counts the token itself.",
     },
     hints=(
         "Three conditions hold at once, for each pair of a query and a key. Make a matrix of booleans for each.",
@@ -133,12 +131,11 @@ def _matrix(rows, columns):
     },
     mistakes={
         _interleaved: "this goes the other way, from halves to neighbors. Which row should come second?",
-        "to_halves(weight, len(weight))": "you treated all rows as one head. Pairs never cross from head to head.",
-        "to_halves(weight.T, head_dim).T": "you moved columns. The features of a head are rows of this matrix.",
+        "right_if(head_dim=len(weight))": "you treated all rows as one head. Pairs never cross from head to head.",
+        "right_if(weight=weight.T).T": "you moved columns. The features of a head are rows of this matrix.",
         "weight": "you moved nothing. Write down which rows form a pair in each of the two kinds of code.",
-        "torch.cat([right.unflatten(0, (-1, head_dim))[:, head_dim // 2 :], "
-        "right.unflatten(0, (-1, head_dim))[:, : head_dim // 2]], dim=1).flatten(0, 1)": "you swapped the two halves, so each "
-        "pair turns the other way: the even rows come first.",
+        "right.unflatten(0, (-1, 2, head_dim // 2)).flip(1).flatten(0, 2)": "you swapped the two halves, so each pair turns the "
+        "other way: the even rows come first.",
     },
     hints=(
         "Take one head with six rows. Neighbors are the pairs (0, 1), (2, 3) and (4, 5). Where must these rows stand so that "

@@ -1,5 +1,6 @@
 """Exercises of lesson 13: accumulation, what a run remembers, files that survive."""
 
+import copy
 import math
 
 from cs336kit.teach.exercises.core import exercise
@@ -51,100 +52,69 @@ def forgotten():
 
 
 class _Disk:
-    """A disk that writes down what is done to it, so that a kill or a power cut can be tried at every moment."""
+    """A disk that notes what a kill or a power cut would leave behind at every moment."""
 
     def __init__(self, **files):
-        self.before, self.files, self.log = dict(files), set(files), []
+        self.before = files
+        # Name → [data, whether they are flushed]: last as it is, and before that as a power cut may leave it, which loses
+        # some of the last renames.
+        self.views = [{name: [data, True] for name, data in files.items()}]
+        self.moments = []
+        self._note()
 
     def write(self, name, data):
         """Put `data` into the file `name`, made anew or written over."""
-        self.files.add(name)
-        self.log.append(("write", name, data))
+        file = self.views[-1].get(name, [])
+        for view in self.views:
+            view.setdefault(name, file)
+        for content in ("half of it", data):
+            file[:] = content, False
+            self._note()
 
     def flush(self, name):
         """Wait until what was written to `name` is on the disk."""
-        self._needs(name)
-        self.log.append(("flush", name))
+        self._file(name)[1] = True
+        self._note()
 
     def rename(self, old, new):
         """Give the file `old` the name `new`; a file that had this name is gone."""
-        self._needs(old)
-        self.files.remove(old)
-        self.files.add(new)
-        self.log.append(("rename", old, new))
+        others = {name: file for name, file in self.views[-1].items() if name != old}
+        self.views.append({**others, new: self._file(old)})
+        self._note()
 
     def flush_names(self):
         """Wait until all renames are on the disk."""
-        self.log.append(("flush_names",))
+        self.views = self.views[-1:]
+        self._note()
 
-    def _needs(self, name):
-        if name not in self.files:
+    def _file(self, name):
+        if name not in self.views[-1]:
             raise FileNotFoundError(f"there is no file {name!r} on the disk")
+        return self.views[-1][name]
 
-
-_DAMAGED, _MISSING = "damaged", "missing"
-
-
-def _found(disk, done, half, renames):
-    """What each name holds after `done` operations, a half-done write, and so many of the renames that are pending.
-
-    Returns contents and whether they are flushed: name → [data, flushed].
-    """
-    files, pending = {name: [data, True] for name, data in disk.before.items()}, []
-    for number, (action, *names) in enumerate([*disk.log[:done], *half]):
-        if action == "write":
-            files[_now(names[0], pending)] = [_DAMAGED if number >= done else names[1], False]
-        elif action == "flush":
-            files[_now(names[0], pending)][1] = True
-        elif action == "rename":
-            pending.append(names)
-        else:
-            _rename(files, pending)
-            pending = []
-    count = len(pending)
-    _rename(files, pending[: count if renames is None else renames])
-    return files, count
-
-
-def _now(name, pending):
-    """The name that a file has without the renames that are pending."""
-    for old, new in reversed(pending):
-        name = old if name == new else name
-    return name
-
-
-def _rename(files, pairs):
-    for old, new in pairs:
-        files[new] = files.pop(old)
-
-
-def _worst(disk, name, new, *, power, moments):
-    """The worst that `name` may hold at these moments: "whole", "damaged" or "missing"."""
-    old, seen = disk.before.get(name), set()
-    for done in moments:
-        following = disk.log[done : done + 1]
-        for half in [[], following] if following and following[0][0] == "write" else [[]]:
-            _, pending = _found(disk, done, half, None)
-            for renames in range(pending + 1) if power else [None]:
-                data, flushed = _found(disk, done, half, renames)[0].get(name, [None, True])
-                damaged = data == _DAMAGED or (power and not flushed)
-                missing = data is None and old is not None
-                whole = "whole" if data in (old, new) else _DAMAGED
-                seen.add(_DAMAGED if damaged else _MISSING if missing else whole)
-    return next(word for word in (_DAMAGED, _MISSING, "whole") if word in seen)
+    def _note(self):
+        self.moments.append(copy.deepcopy(self.views))
 
 
 def _survives(_, args):
-    """What a kill and a power cut may leave behind, and whether the new data are there to stay."""
-    disk, name, data = args
-    end = len(disk.log)
-    found, pending = _found(disk, end, [], None)
-    stays = all(_found(disk, end, [], n)[0].get(name) == [data, True] for n in range(pending + 1))
+    """What a kill and a power cut may leave behind at the worst moment, and whether the new data are there to stay."""
+    disk, name, new = args
+    old = disk.before.get(name)
+    moments = [[view.get(name) for view in views] for views in disk.moments]
+
+    def state(file, power):
+        if file is None:
+            return "whole" if old is None else "missing"
+        data, flushed = file
+        return "whole" if data in (old, new) and (flushed or not power) else "damaged"
+
+    *_, last = moments
+    # The worst is also the first in the alphabet: damaged, missing, whole.
     return {
-        "after a kill": _worst(disk, name, data, power=False, moments=range(end + 1)),
-        "after a power cut": _worst(disk, name, data, power=True, moments=range(end + 1)),
-        "the new data are there": found.get(name, [None])[0] == data,
-        "they stay": stays,
+        "after a kill": min(state(files[-1], power=False) for files in moments),
+        "after a power cut": min(state(file, power=True) for files in moments for file in files),
+        "the new data are there": last[-1] is not None and last[-1][0] == new,
+        "they stay": all(file == [new, True] for file in last),
     }
 
 
@@ -159,7 +129,7 @@ def _in_steps(steps, disk, name, data):
                 disk.flush(beside if step == "f" else name)
             case "r":
                 disk.rename(beside, name)
-            case "away" if name in disk.files:
+            case "away" if name in disk.views[-1]:
                 disk.rename(name, name + ".old")
             case "n":
                 disk.flush_names()

@@ -2,8 +2,8 @@
 
 import torch
 
+from cs336kit import measure
 from cs336kit.teach.exercises.core import exercise
-from cs336kit.teach.exercises.graphs import graph_saved
 
 
 @exercise(
@@ -73,8 +73,8 @@ def fused_bytes(B, S, A, K, h, p):
 
 def _kept(result) -> int:
     """Bytes of the storages that the result's graph keeps, each once; plain numbers are kept as they are."""
-    storages = [tensor.untyped_storage() for tensor in graph_saved(result) if tensor.dim()]
-    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+    nodes = measure.graph(result).nodes
+    return sum({kept.storage: kept.bytes for node in nodes for kept in node.saved if kept.shape}.values())
 
 
 def _observed(result, args):
@@ -111,7 +111,6 @@ def _noisy(seed: int, *shape: int):
         "x * (noise > p)": "divide what survives by 1 − p, so that the mean stays the same.",
         "x * (noise <= p) / (1 - p)": "you kept what should be dropped.",
         "x * (noise > p) / p": "divide by the share that survives, not by the share that is dropped.",
-        "torch.where(noise > p, x.detach() / (1 - p), 0) + 0 * x": "the gradient is 0, but must flow through what survives.",
     },
     hints=(
         "Which type has one byte for each element, and which comparison gives it to you?",

@@ -16,10 +16,10 @@ from cs336kit.teach.exercises.core import exercise
         "equal sizes": ([("q", 2), ("k", 2), ("s", 8), ("v", 2), ("s", None), ("o", 2)],),
     },
     mistakes={
-        "at_peak(events, freed=False)": "you never subtracted what was freed, so that is the sum of all that was ever made.",
-        "at_peak(events, higher=operator.ge)": "the peak is reached more than once. Take the tensors of the first time.",
-        "at_peak(events, largest=False)": "the peak is right, but the names should be in order of size, largest first.",
-        "at_peak(events, over=True)": "these names are alive at the end. The task asks for those at the moment of the peak.",
+        "right_if(freed=False)": "you never subtracted what was freed, so that is the sum of all that was ever made.",
+        "right_if(higher=operator.ge)": "the peak is reached more than once. Take the tensors of the first time.",
+        "right_if(largest=False)": "the peak is right, but the names should be in order of size, largest first.",
+        "right_if(over=True)": "these names are alive at the end. The task asks for those at the moment of the peak.",
         "right[0]": "you left out the names. Return the peak and the list of names.",
         "(max((size for _, size in events if size), default=0), right[1])": "that is the largest tensor. Add up all that are "
         "alive together.",

@@ -43,14 +43,13 @@ _LARGEST = 65504.0
         "no step": ([], 2.0, 3),
     },
     mistakes={
-        "scales(gradients, scale, patience, reset=False)": "a skipped step ends the row of good steps. Count again from 0.",
-        "scales(gradients, scale, patience, again=False)": "after the scale was doubled, the count of steps begins again.",
-        "scales(gradients, scale, patience, halve=False)": "you left the scale as it was after an overflow, so the next step "
-        "overflows as well.",
-        "scales(gradients, scale, patience + 1)": "you doubled the scale one step too late. `patience` steps are enough.",
-        "scales(gradients, scale, 10**9)": "your scale never grows again. When the gradients become smaller, they vanish.",
-        "scales(gradients, scale, patience, seen=lambda gradient, _: gradient)": "you looked at the gradient itself, but what "
-        "overflows is the gradient times the scale.",
+        "right_if(reset=False)": "a skipped step ends the row of good steps. Count again from 0.",
+        "right_if(again=False)": "after the scale was doubled, the count of steps begins again.",
+        "right_if(halve=False)": "you left the scale as it was after an overflow, so the next step overflows as well.",
+        "right_if(patience=patience + 1)": "you doubled the scale one step too late. `patience` steps are enough.",
+        "right_if(patience=10**9)": "your scale never grows again. When the gradients become smaller, they vanish.",
+        "right_if(seen=lambda gradient, _: gradient)": "you looked at the gradient itself, but what overflows is the gradient "
+        "times the scale.",
     },
     hints=(
         "Which two numbers does the scaler carry from one step to the next?",
@@ -100,8 +99,8 @@ def _small(weights, updates, fraction_bits, is_small):
         "len(weights) - right": "that is how many move. The task asks how many stay.",
         "sum(abs(u) < 2.0**-fraction_bits / 2 for u in updates)": "you took the gap at 1 for every weight, but it grows with the "
         "weight.",
-        "still(weights, updates, fraction_bits, at=lambda w, _: w)": "below a power of two the gap is half as wide as above "
-        "it, so an update towards zero may move such a weight.",
+        "right_if(at=lambda w, _: w)": "below a power of two the gap is half as wide as above it, so an update towards zero "
+        "may move such a weight.",
         "_small(weights, updates, fraction_bits, lambda update, gap: update < gap)": "more than half a gap moves a weight. It "
         "need not be a whole one.",
         "_small(weights, updates, fraction_bits, lambda update, gap: update <= gap / 2)": "an update of exactly half a gap goes "

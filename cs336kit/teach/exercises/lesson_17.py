@@ -32,13 +32,13 @@ def _fields(*leave_out, **other):
         ),
     },
     mistakes={
-        "count(fields, kv=fields['num_attention_heads'])": "keys and values have fewer heads than queries: K, not A.",
-        "count(fields, wide=fields['hidden_size'] // fields['num_attention_heads'])": "a head need not be D ÷ A wide: the file "
+        "right_if(kv=fields['num_attention_heads'])": "keys and values have fewer heads than queries: K, not A.",
+        "right_if(wide=fields['hidden_size'] // fields['num_attention_heads'])": "a head need not be D ÷ A wide: the file "
         "says.",
-        "count(fields, matrices=2)": "the feed-forward part has three matrices: gate, up and down.",
-        "count(fields, tables=1)": "the head is a second V × D matrix unless tie_word_embeddings is true.",
-        "count(fields, tables=2)": "with tie_word_embeddings the head is the table of tokens. Count it once.",
-        "count(fields, norms=0, final=0)": "you left out the norms: two in each block and one before the head.",
+        "right_if(matrices=2)": "the feed-forward part has three matrices: gate, up and down.",
+        "right_if(tables=1)": "the head is a second V × D matrix unless tie_word_embeddings is true.",
+        "right_if(tables=2)": "with tie_word_embeddings the head is the table of tokens. Count it once.",
+        "right_if(norms=0, final=0)": "you left out the norms: two in each block and one before the head.",
     },
     hints=(
         "Go through one block as in section 2. Which of its sizes does the file always give, and which only sometimes?",
@@ -64,10 +64,10 @@ def count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, final
         "4 experts, three for each of 5 tokens": (64, 96, 4, 3, 5),
     },
     mistakes={
-        "(right[0], 2 * tokens * (experts * 3 * D * F + D * experts))": "you let every expert compute, but a token visits only "
-        "per_token of them.",
-        "(right[0] - D * experts, right[1] - 2 * tokens * D * experts)": "you left out the router. It has weights, and it sees "
-        "every token.",
+        "(right[0], 2 * tokens * (experts * 3 * D * F + D * experts))": "you let every expert compute, but a token visits "
+        "only per_token of them.",
+        "(right[0] - D * experts, right[1] - 2 * tokens * D * experts)": "you left out the router. It has weights, and it "
+        "sees every token.",
         "(3 * D * F * per_token + D * experts, right[1])": "all experts are stored: any token may visit any of them.",
         "(right[0] - D * F * experts, right[1] - 2 * tokens * D * F * per_token)": "an expert has three matrices, not two.",
         "(right[0], right[1] // 2)": "these are half of the FLOPs: a multiplication and an addition are two.",

@@ -19,13 +19,13 @@ def _by_rank(ranks, size):
         "one rank": _by_rank(1, 4),
     },
     mistakes={
-        "doubling(values, at_once=False)": "within a round, a rank added what its partner had already changed. All ranks "
-        "exchange at the same time, so let each round start from what everybody held before it.",
-        "doubling(values, rounds=1)": "after one round a rank has the sum of only two ranks. Go on, with partners farther away.",
+        "right_if(at_once=False)": "within a round, a rank added what its partner had already changed. All ranks exchange at "
+        "the same time, so let each round start from what everybody held before it.",
+        "right_if(rounds=1)": "after one round a rank has the sum of only two ranks. Go on, with partners farther away.",
         "(right[0], right[1] // values[0].numel())": "that is the number of messages. Each carries the whole tensor.",
         "(right[0], right[1] * len(values))": "that is what all ranks send together. Return what one of them sends.",
-        "(right[0], 2 * (len(values) - 1) * values[0].numel() / len(values))": "that is what the ring sends. Here a rank sends "
-        "its whole tensor in every round.",
+        "(right[0], 2 * (len(values) - 1) * values[0].numel() / len(values))": "that is what the ring sends. Here a rank "
+        "sends its whole tensor in every round.",
         "(right[0], (len(values) - 1) * values[0].numel())": "a sum over more ranks is no larger: every message is one tensor.",
     },
     hints=(
@@ -51,11 +51,10 @@ _TOKENS, _SPEED, _LINK = 2048 * 2000, 400e12, 100e9
     "18.2",
     tolerance=0.01,
     mistakes={
-        "(_TOKENS / (_SPEED / _LINK) * 6 / 4, ...)": "the forward pass is over before there is a gradient to send. Only the four "
-        "FLOPs of the backward pass can hide anything.",
-        "(_TOKENS / (_SPEED / _LINK) * 2, ...)": "an all-reduce sends every gradient twice: once to be summed, once to be "
-        "handed out.",
-        "(_TOKENS / (_SPEED / _LINK) / 2, ...)": "a gradient has 2 bytes in bf16, and is sent twice: 4 bytes, not 8.",
+        "(right[0] * 6 / 4, ...)": "the forward pass is over before there is a gradient to send. Only the four FLOPs of the "
+        "backward pass can hide anything.",
+        "(right[0] * 2, ...)": "an all-reduce sends every gradient twice: once to be summed, once to be handed out.",
+        "(right[0] / 2, ...)": "a gradient has 2 bytes in bf16, and is sent twice: 4 bytes, not 8.",
         "(_SPEED / _LINK, ...)": "that is how many tokens each GPU needs. For how many GPUs does the batch have enough?",
         "(..., 'fewer')": "a larger model has more gradients to send, and by the same factor more FLOPs to hide them.",
         "(..., 'more')": "a larger model has more FLOPs to hide the gradients, and by the same factor more gradients.",
@@ -93,9 +92,9 @@ def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
     mistakes={
         "_own_losses(logits, targets)": "each rank made a loss of its own columns, but a softmax divides by a sum over the "
         "columns of all ranks.",
-        "divided_loss(logits, targets, highest=False)": "exp of a large logit is inf. Subtract the token's largest one first.",
-        "divided_loss(logits, targets, missing=True)": "a rank that does not have the target's column added something anyway.",
-        "divided_loss(logits, targets, total=True)": "that is the sum over tokens. The loss is their mean.",
+        "right_if(highest=False)": "exp of a large logit is inf. Subtract the token's largest one first.",
+        "right_if(missing=True)": "a rank that does not have the target's column added something anyway.",
+        "right_if(total=True)": "that is the sum over tokens. The loss is their mean.",
     },
     hints=(
         "The loss of a token is the log of a sum over all columns, minus one logit. What can a rank compute of this from its own "

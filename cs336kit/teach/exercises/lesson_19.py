@@ -185,7 +185,4 @@ def _rest(p, q):
     tolerance=1e-9,
 )
 def judge(p, q, token, draw):
-    if draw < p[token] / q[token]:
-        return None
-    lacking = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
-    return [part / sum(lacking) for part in lacking]
+    return None if draw < p[token] / q[token] else _rest(p, q)

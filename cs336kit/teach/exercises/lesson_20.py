@@ -41,16 +41,15 @@ _PICKS = [
         "a resample of one budget alone": (_SMALL_C, _SMALL_P, [[0, 1, 2], [1, 1, 1], [0, 0, 2], [1, 2, 2]]),
     },
     mistakes={
-        "(min(_slopes(C, P, picks)), max(_slopes(C, P, picks)))": "these are the smallest and the largest of all resamples. "
-        "A tenth of them lies below the interval, and a tenth above.",
-        "tuple(np.quantile(_slopes(C, P, picks), [0.05, 0.95]).tolist())": "nine of ten resamples lie between these, but the "
-        "task asks for eight of ten: leave out a tenth on each side.",
-        "tuple(np.quantile(_slopes(C, P, picks, logs=False), [0.1, 0.9]).tolist())": "this is the slope of a straight line "
-        "through P over C. A power law is straight where both axes are logarithmic.",
-        "tuple(np.quantile(_slopes(C, P, picks, turned=True), [0.1, 0.9]).tolist())": "you swapped the axes. The task asks how P "
-        "grows with C.",
-        "tuple(np.quantile(_slopes(C, P, [list(range(len(C)))]), [0.1, 0.9]).tolist())": "you fitted the data as they are. Each "
-        "pick says which points are in a resample, some of them twice.",
+        "right_if(ends=(0, 1))": "these are the smallest and the largest of all resamples. A tenth of them lies below the "
+        "interval, and a tenth above.",
+        "right_if(ends=(0.05, 0.95))": "nine of ten resamples lie between these, but the task asks for eight of ten: leave "
+        "out a tenth on each side.",
+        "right_if(logs=False)": "this is the slope of a straight line through P over C. A power law is straight where both "
+        "axes are logarithmic.",
+        "right_if(turned=True)": "you swapped the axes. The task asks how P grows with C.",
+        "right_if(picks=[list(range(len(C)))])": "you fitted the data as they are. Each pick says which points are in a "
+        "resample, some of them twice.",
         _with_spread: "that is a mean and a standard deviation. Sort the exponents and look where a tenth of them ends.",
     },
     hints=(
@@ -59,8 +58,8 @@ _PICKS = [
     ),
     checked="resamples of four and of three budgets, and one that holds a single budget.",
 )  # fmt: skip
-def interval(C, P, picks):
-    return tuple(np.quantile(_slopes(C, P, picks), [0.1, 0.9]).tolist())
+def interval(C, P, picks, *, ends=(0.1, 0.9), logs=True, turned=False):
+    return tuple(np.quantile(_slopes(C, P, picks, logs, turned), ends).tolist())
 
 
 @exercise(

@@ -1,5 +1,7 @@
 """Exercises of lesson 21: a claim and what settles it."""
 
+from itertools import pairwise
+
 import torch
 
 from cs336kit import measure
@@ -8,7 +10,7 @@ from cs336kit.teach.exercises.core import exercise
 
 def _chain(*widths, needs=False, frozen=0):
     """Linear layers of these widths and five inputs; needs: their gradient is asked for; frozen: so many first layers."""
-    net = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False)))
+    net = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in pairwise(widths)))
     for layer in list(net)[:frozen]:
         layer.requires_grad_(False)
     return net, torch.ones(5, widths[0], requires_grad=needs)
@@ -80,9 +82,9 @@ def _changed(f, S, D, change=None):
     return found
 
 
-def _shifted(f, S, D):
-    felt = _changed(f, S, D, change=1.0)
-    return [max((t for t in range(S) if felt[t][s]), default=0) for s in range(S)]
+def _last(felt):
+    """For each row of the output the last row of the input that it felt, or 0 if it felt none."""
+    return [max((t for t, rows in enumerate(felt) if rows[s]), default=0) for s in range(len(felt))]
 
 
 @exercise(
@@ -92,16 +94,12 @@ def _shifted(f, S, D):
         "a sum over one's own row and all later ones": (lambda x: x.flip(0).cumsum(dim=0).flip(0), 6, 4),
         "a norm over the features of each row": (lambda x: torch.nn.functional.layer_norm(x, x.shape[1:]), 5, 8),
         "a norm over all rows, feature by feature": (lambda x: (x - x.mean(dim=0)) / x.std(dim=0), 5, 3),
-        "one's own row and the next": (
-            lambda x: x + x.roll(-1, dims=0) * (torch.arange(len(x)) < len(x) - 1)[:, None],
-            4,
-            2,
-        ),
+        "one's own row and the next": (lambda x: x + torch.nn.functional.pad(x[1:], (0, 0, 0, 1)), 4, 2),
         "the row before, and for the first row the last": (lambda x: x.roll(1, dims=0), 4, 3),
     },
     mistakes={
-        _shifted: "you added the same number to a whole row, which is just what a norm over the features takes away. Put random "
-        "numbers in its place.",
+        "_last(_changed(f, S, D, change=1.0))": "you added the same number to a whole row, which is just what a norm over the "
+        "features takes away. Put random numbers in its place.",
         "[max((s for s, felt in enumerate(row) if felt), default=0) for row in _changed(f, S, D)]": "that is the last output row "
         "that each input row reaches. The task asks for the last input row that each output row depends on.",
         "[column.index(True) for column in zip(*_changed(f, S, D))]": "that is the first input row that each output depends on.",
@@ -115,14 +113,7 @@ def _shifted(f, S, D):
     checked="sums over the past and the future, norms over features and rows, a window, and a shift.",
 )
 def last_seen(f, S, D):
-    x = torch.randn(S, D)
-    last = [None] * S
-    for t in range(S):
-        z = x.clone()
-        z[t] = torch.randn(D)
-        for s in (f(z) != f(x)).any(dim=1).nonzero().flatten().tolist():
-            last[s] = t
-    return last
+    return _last(_changed(f, S, D))
 
 
 def _days(peak=989.4e12, rate=0.4, parameters=13e9):

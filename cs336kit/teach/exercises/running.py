@@ -1,12 +1,12 @@
 """Run a learner's function where it can do no harm, and turn whatever happens there into a sentence.
 
 On Linux the check forks the kernel, so the answer has the reader's cells, imports and tensors, and everything that it does
-ends with its process: it cannot hang (the process is killed after `LIMIT` seconds), exit, print megabytes, change the
-checker or torch for later cells, or delete, write or start anything (see :mod:`~cs336kit.teach.exercises.guarding`). Only
-words come back. Where there is no fork, or CUDA is in use (which a fork would break), the answer runs in this process: an
-alarm, where the system has one, then stops an endless loop, and nothing else is guarded. An answer that computes gradients
-also runs here once torch has started threads for them, which a forked process lacks: a CUDA build without a GPU starts
-them at the first backward pass, if fake tensors were made before it.
+ends with its process, except in memory that is shared on purpose: it cannot hang (the process is killed after `LIMIT`
+seconds), exit, print megabytes, change the checker or torch for later cells, or delete, write or start anything (see
+:mod:`~cs336kit.teach.exercises.guarding`). Only words come back. Where there is no fork, or CUDA is in use (which a fork
+would break), the answer runs in this process: an alarm, where the system has one, then stops an endless loop, and nothing
+else is guarded. An answer that computes gradients also runs here once torch has started threads for them, which a forked
+process lacks: a CUDA build without a GPU starts them at the first backward pass, if fake tensors were made before it.
 
 What an answer is compared with is computed before it runs, and what the judge uses is restored after each call. This
 protects against accidents and simple tricks; somebody who reads the frames of the checker can cheat.

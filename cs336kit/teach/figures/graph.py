@@ -10,24 +10,19 @@ FONT = 10.5
 _LINE, _PAD = 0.19, 0.1  # inches: the height of a line, the margin of a box
 _FILL = {"leaf": "#dcecf7", "parameter": "#d9f0e8", "constant": "#f0f0f0", "compute": "#fdf1d8"}
 _EDGE = {"leaf": COLORS[0], "parameter": COLORS[2], "constant": "#888888", "compute": COLORS[1]}
-_ORIENTATION = {"right": "LR", "down": "TB"}
 
 
-def graph(
-    boxes: Sequence[tuple[Sequence[str], str]], edges: Sequence[tuple[int, int, str]], *, direction: str = "right"
-) -> tuple:
-    """A figure of boxes (lines of text, kind) and arrows (from, to, label), and what it shows, in words.
+def graph(boxes: Sequence[tuple[Sequence[str], str]], edges: Sequence[tuple[int, int, str]]) -> tuple:
+    """A figure of boxes (lines of text, kind) and arrows to the right (from, to, label), and what it shows, in words.
 
-    kind: "leaf", "parameter", "constant" (dashed) or "compute" (round). direction: where arrows point, "right" or "down".
+    kind: "leaf", "parameter", "constant" (dashed) or "compute" (round).
     """
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
     from matplotlib.path import Path
 
-    if direction not in _ORIENTATION:
-        raise ValueError(f"direction is {direction!r}: give 'right' or 'down'.")
     sizes = [(_width(text) + 2 * _PAD, _LINE * len(text) + 2 * _PAD) for text, _ in boxes]
     labels = [(_width(["", label], FONT - 1) + 0.1, _LINE) if label else None for *_, label in edges]
-    (width, height), centers, curves, middles = layout(sizes, [edge[:2] for edge in edges], labels, direction)
+    (width, height), centers, curves, middles = layout(sizes, [edge[:2] for edge in edges], labels)
     figure, ax = axes(width=width, height=height)
     ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
     ax.axis("off")
@@ -69,7 +64,6 @@ def layout(
     sizes: Sequence[tuple[float, float]],
     edges: Sequence[tuple[int, int]],
     labels: Sequence[tuple[float, float] | None],
-    direction: str,
 ) -> tuple:
     """The size of the whole, the center of each box, and each edge's Bézier points and the middle of its label; in inches.
 
@@ -77,7 +71,7 @@ def layout(
     """
     pygraphviz = graphviz()
     dot = pygraphviz.AGraph(strict=False, directed=True)
-    dot.graph_attr.update(rankdir=_ORIENTATION[direction], nodesep=0.25, ranksep=0.4, pad=0)
+    dot.graph_attr.update(rankdir="LR", nodesep=0.25, ranksep=0.4, pad=0)
     dot.node_attr.update(shape="box", fixedsize=True, label="")
     dot.edge_attr.update(arrowhead="none", headclip=True)
     for number, (width, height) in enumerate(sizes):

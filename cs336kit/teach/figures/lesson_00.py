@@ -22,7 +22,7 @@ def three_products(*, N: float, D: float, F: float, layer_input: str = "h"):
     }
     gap, top, said = 1.6, 0.0, []
     start = 1.45 * max(size.values())
-    figure, ax = axes(width=8, height=6.2)
+    figure, ax = axes(height=6.2)
     for name, (left, right, result, down, inner, across) in rows.items():
         high = max(size[down], size[inner])
         middle, place = top - high / 2, start

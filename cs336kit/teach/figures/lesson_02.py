@@ -1,6 +1,7 @@
 """Where numbers go when they are rounded."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from cs336kit.teach.figures.primitives import QUIET, Look, Series, lines, over
 from cs336kit.teach.figures.style import COLORS, axes, described
@@ -13,7 +14,7 @@ def roundings(exist: Sequence[float], moves: Mapping[str, tuple[float, float]]):
     exist: in ascending order; moves: what a number is called → (the number, what it is rounded to).
     """
     figure, ax = axes(height=2.9)
-    edges = [(a + b) / 2 for a, b in zip(exist, exist[1:], strict=False)]
+    edges = [(a + b) / 2 for a, b in pairwise(exist)]
     margin = 0.08 * (exist[-1] - exist[0])
     ends = (min(exist[0], *(x for x, _ in moves.values())) - margin, max(exist[-1], *(x for x, _ in moves.values())))
     for number, (low, high) in enumerate(zip([ends[0], *edges], [*edges, ends[1] + margin], strict=True)):

@@ -1,9 +1,9 @@
 """A strip of storage, and the tensors that read it."""
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 
-from cs336kit.teach.figures.primitives import Look, Series, cell, lines
+from cs336kit.teach.figures.primitives import Series, cell, lines
 from cs336kit.teach.figures.style import axes, described
 
 
@@ -68,13 +68,8 @@ def walks(orders: Series):
     """The positions in the storage where tensors find their elements, in order: a straight line means a single stride."""
     figure, ax = axes(height=3.9)
     drawn = {name: (range(len(positions)), positions) for name, positions in orders.items()}
-    labels: Look = {
-        "xlabel": "elements, in order",
-        "ylabel": "position in the storage",
-        "legend": {"loc": "upper left"},
-    }
-    said = lines(ax, drawn, **labels)
-    steps = [[b - a for a, b in zip(order, order[1:], strict=False)] for order in orders.values()]
+    said = lines(ax, drawn, xlabel="elements, in order", ylabel="position in the storage", legend={"loc": "upper left"})
+    steps = [[b - a for a, b in pairwise(order)] for order in orders.values()]
     kinds = [
         f"{name} {'is a straight line' if len(set(step)) <= 1 else 'is not straight, with steps ' + ', '.join(map(str, step))}"
         for name, step in zip(orders, steps, strict=True)

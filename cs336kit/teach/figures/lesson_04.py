@@ -1,6 +1,8 @@
 """What moving bytes costs, copies beside computations, and the blocks of an allocator."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from cs336kit.teach.figures.primitives import FAINT, QUIET, bars, listed, log_axis, timeline
 from cs336kit.teach.figures.style import COLORS, axes, described, tint
@@ -14,7 +16,7 @@ Block = tuple[str | None, float]
 @described
 def moving(bandwidths: Mapping[str, float], *, size_bytes: float):
     """Seconds to move `size_bytes` at each bandwidth, in bytes per second, as horizontal bars."""
-    figure, ax = axes(width=8, height=0.9 + 0.5 * len(bandwidths))
+    figure, ax = axes(height=0.9 + 0.5 * len(bandwidths))
     seconds = [size_bytes / rate for rate in bandwidths.values()]
     places = [f"{name}\n{rate / 1e9:,.0f} GB/s" for name, rate in bandwidths.items()]
     label = f"seconds for {size_bytes / 1e9:,.0f} GB"
@@ -31,7 +33,7 @@ def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1):
     A batch is on the device from the start of its copy to the end of its computation. to_ms: milliseconds in one unit of
     the times, 1000 for the spans of `measure.overlap_timeline`.
     """
-    figure, panels = axes(len(runs), width=8, height=0.5 + 1.45 * len(runs), sharex=True, squeeze=False)
+    figure, panels = axes(len(runs), height=0.5 + 1.45 * len(runs), sharex=True, squeeze=False)
     said = []
     # All panels have one axis, on which a number takes about this much room.
     least = 0.015 * to_ms * max(end for spans in runs.values() for *_, end in spans)
@@ -53,16 +55,13 @@ def _occupied(ax, spans: Sequence[Span], least: float) -> int:
     leavings = [end for lane, *_, end in spans if lane == "compute"]
     times = sorted({*arrivals, *leavings})
     counts = [sum(t <= time for t in arrivals) - sum(t <= time for t in leavings) for time in times]
-    begun = 0
-    for place in range(1, len(times)):
-        # Stretches with the same number are one box.
-        if place + 1 < len(times) and counts[place] == counts[begun]:
-            continue
-        start, width = times[begun], times[place] - times[begun]
+    # Stretches with the same number are one box.
+    for count, stretches in groupby(zip(counts, times, times[1:], strict=False), key=itemgetter(0)):
+        _, starts, ends = zip(*stretches, strict=True)
+        start, width = starts[0], ends[-1] - starts[0]
         ax.barh(0, width, left=start, height=0.82, facecolor=tint(COLORS[2]), edgecolor="white")
         if width >= least:
-            ax.text(start + width / 2, 0, str(counts[begun]), ha="center", va="center", fontsize=11)
-        begun = place
+            ax.text(start + width / 2, 0, str(count), ha="center", va="center", fontsize=11)
     return max(counts)
 
 
@@ -70,7 +69,7 @@ def _occupied(ax, spans: Sequence[Span], least: float) -> int:
 def allocator_blocks(moments: Mapping[str, Sequence[Sequence[Block]]]):
     """The segments of an allocator at several moments, each a row of blocks drawn to scale; sizes in MiB."""
     figure, panels = axes(
-        len(moments), width=8, height=1.25 * sum(map(len, moments.values())) ** 0.9, squeeze=False, sharex=True,
+        len(moments), height=1.25 * sum(map(len, moments.values())) ** 0.9, squeeze=False, sharex=True,
         height_ratios=[len(segments) + 0.4 for segments in moments.values()],
     )  # fmt: skip
     said = []

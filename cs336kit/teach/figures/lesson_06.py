@@ -40,7 +40,7 @@ def one_product(M: int, K: int, N: int):
 @described
 def block_flops(lengths: Sequence[int], parts: Series):
     """FLOPs of the parts of a block over the length of the sequence, both logarithmic."""
-    figure, ax = axes(width=8, height=4)
+    figure, ax = axes(height=4)
     labels: Look = {"xlabel": "tokens in the sequence", "ylabel": "FLOPs of one block"}
     said = lines(ax, over(lengths, parts), legend={"loc": "upper left"}, markersize=5, **labels)
     log_axis(ax, "x", lengths[::2], base=2)

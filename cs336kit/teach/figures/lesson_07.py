@@ -12,7 +12,7 @@ def roofline(
     points: Sequence[tuple[str, float, float]], *, peak_flops_per_second: float, bandwidth_bytes_per_second: float
 ):
     """The roof over arithmetic intensity, and the points (name, FLOPs per byte, FLOP/s) under it, in log–log."""
-    figure, ax = axes(width=8, height=4.4)
+    figure, ax = axes(height=4.4)
     ridge = peak_flops_per_second / bandwidth_bytes_per_second
     low = min([ridge / 30, *(intensity / 2 for _, intensity, _ in points)])
     high = max([ridge * 30, *(intensity * 2 for _, intensity, _ in points)])
@@ -40,6 +40,6 @@ def roofline(
 @described
 def block_shares(amounts: Mapping[str, Mapping[str, float]]):
     """One bar for each kind of amount (FLOPs, seconds), made of the shares of its parts, in percent."""
-    figure, ax = axes(width=8, height=1.5 + 0.7 * len(amounts))
+    figure, ax = axes(height=1.5 + 0.7 * len(amounts))
     legend = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2}
     return figure, shares(ax, amounts, label="percent", size=0.6, legend=legend)

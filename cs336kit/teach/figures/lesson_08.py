@@ -9,17 +9,16 @@ from cs336kit.teach.figures.style import COLORS, axes, described
 
 
 @described
-def computation_graph(graph, *, direction: str = "right"):
+def computation_graph(graph):
     """The nodes and edges of `measure.graph`, with what every node keeps for backward and its bytes.
 
-    direction: where forward goes, "right" or "down" (for deep graphs). Leaves are square, computed nodes round.
-    An arrow's label is a scalar's local derivative. Errors: ValueError for another direction.
+    Forward goes to the right. Leaves are square, computed nodes round. An arrow's label is a scalar's local derivative.
     """
     slopes = {
         node.index: [f"×{_number(s.value, 3)}" for s in node.saved if s.value is not None] for node in graph.nodes
     }
     edges = [(source, target, slopes[target].pop(0) if slopes[target] else "") for source, target in graph.edges]
-    figure, said = draw_graph([(node_lines(node), node.kind) for node in graph.nodes], edges, direction=direction)
+    figure, said = draw_graph([(node_lines(node), node.kind) for node in graph.nodes], edges)
     return figure, f"computation graph: {said}"
 
 
@@ -54,7 +53,7 @@ def difference_errors(steps: Sequence[float], errors: Series, *, best: Mapping[s
 
     steps: step sizes; errors: method → error at each step (zeros are left out); best: method → predicted best step.
     """
-    figure, ax = axes(width=8, height=4.2)
+    figure, ax = axes(height=4.2)
     above = {name: [pair for pair in zip(steps, values, strict=True) if pair[1] > 0] for name, values in errors.items()}
     series = {name: tuple(zip(*pairs, strict=True)) for name, pairs in above.items()}
     said = lines(ax, series, xlabel="step h", ylabel="error of the derivative", markersize=4)

@@ -19,7 +19,7 @@ def products_done(choices: Mapping[str, Iterable[int]], *, layers: int):
     """
     from matplotlib.patches import Rectangle
 
-    figure, ax = axes(width=8, height=1.1 + 0.95 * len(choices))
+    figure, ax = axes(height=1.1 + 0.95 * len(choices))
     kinds, said = ("forward", "weights", "input"), []
     for row, (name, chosen) in enumerate(choices.items()):
         trained, y, done = set(chosen), -1.5 * row, []
@@ -50,7 +50,7 @@ def rule_over_work(lengths: Sequence[int], models: Sequence[str]):
     models: names of predict.MODELS; a ring marks the context that a model was trained at. Where positions are learned,
     a line ends with them.
     """
-    figure, ax = axes(width=8, height=4.4)
+    figure, ax = axes(height=4.4)
     ax.axhline(1, color=QUIET, linewidth=1)
     ring: Look = {"color": COLORS[6], "marker": "o", "markersize": 12, "fillstyle": "none", "linestyle": ""}
     said = []

@@ -3,18 +3,20 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import QUIET, Look, Series, course, lines, log_axis
+import numpy as np
+
+from cs336kit.teach.figures.primitives import QUIET, Look, Series, averaged, course, lines, log_axis
 from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, described
 
 
 @described
-def starts(curves: Series, *, guess: float, every: int = 10):
-    """The first losses of several runs, each mark the mean of `every` steps; `guess` is the loss of a uniform guess.
+def starts(curves: Series, *, guess: float):
+    """The first losses of several runs, each mark the mean of ten steps; `guess` is the loss of a uniform guess.
 
     Rounded to tenths, and in words only where it begins and ends: the last digits of a training run differ from machine to
     machine, and so does where it is lowest. A run whose losses are not numbers stands in the legend alone.
     """
-    figure, ax = axes(width=8, height=4)
+    figure, ax = axes(height=4)
     ax.axhline(guess, color=QUIET, linewidth=1.2, linestyle="--")
     place: Look = {"xycoords": ("axes fraction", "data"), "xytext": (0, 6), "textcoords": "offset points"}
     ax.annotate("uniform guess", (1, guess), ha="right", va="bottom", fontsize=11, **place)
@@ -23,11 +25,10 @@ def starts(curves: Series, *, guess: float, every: int = 10):
         if not all(map(math.isfinite, losses)):
             lost.append(f"{name}: not a number")
             continue
-        means = [sum(losses[i : i + every]) / every for i in range(0, len(losses) - every + 1, every)]
-        means = [guess if abs(mean - guess) < 0.02 else round(mean, 1) for mean in means]
-        finite[name] = ([(i + 0.5) * every for i in range(len(means))], means)
-    labels: Look = {"xlabel": "step", "ylabel": "loss"}
-    said = lines(ax, finite, extremes=False, **labels)
+        _, means = averaged(losses, 10)
+        rounded = [guess if abs(mean - guess) < 0.02 else round(mean, 1) for mean in means]
+        finite[name] = ([10 * i + 5 for i in range(len(means))], rounded)
+    said = lines(ax, finite, extremes=False, xlabel="step", ylabel="loss")
     for name in lost:
         ax.plot([], [], linestyle="", marker="", label=name)
     ax.set_ylim(min((min(ys) for _, ys in finite.values()), default=guess) - 0.3, guess + 0.7)
@@ -36,23 +37,20 @@ def starts(curves: Series, *, guess: float, every: int = 10):
 
 
 @described
-def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]], *, limit: float = 3.0, bins: int = 15):
+def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]]):
     """How the numbers behind some layers are distributed: a row for each net, a column for each layer.
 
-    nets: name → layer → numbers greater than 0; those above `limit` are not drawn. Heights are whole percents.
+    nets: name → layer → numbers greater than 0; those above 3 are not drawn. Heights are whole percents.
     """
+    limit, bins = 3.0, 15
     layers = list(next(iter(nets.values())))
-    shape: Look = {"width": 8, "height": 1.9 * len(nets), "squeeze": False, "sharex": True, "sharey": True}
-    figure, plots = axes(len(nets), len(layers), **shape)
+    figure, plots = axes(len(nets), len(layers), height=1.9 * len(nets), squeeze=False, sharex=True, sharey=True)
     width, said = limit / bins, []
     for row, (name, by_layer) in enumerate(nets.items()):
         middles = []
         for ax, layer in zip(plots[row], layers, strict=True):
             values = sorted(float(value) for value in by_layer[layer])
-            counts = [0] * bins
-            for value in values:
-                if value < limit:
-                    counts[int(value / width)] += 1
+            counts, _ = np.histogram(values, bins, (0, limit))
             shares = [round(100 * count / len(values)) for count in counts]
             look: Look = {"color": COLORS[row], "hatch": HATCHES[row], "edgecolor": "white", "align": "edge"}
             ax.bar([i * width for i in range(bins)], shares, width, **look)
@@ -72,7 +70,7 @@ def sweeps(rates: Sequence[float], panels: Mapping[str, Mapping[int, Sequence[fl
 
     Losses are rounded to a twentieth, since their last digits differ from machine to machine.
     """
-    figure, plots = axes(1, len(panels), width=8, height=3.8, squeeze=False, sharey=True)
+    figure, plots = axes(1, len(panels), height=3.8, squeeze=False, sharey=True)
     figure.get_layout_engine().set(wspace=0.06)  # the numbers below two panels stay apart
     said = []
     for ax, (title, widths) in zip(plots[0], panels.items(), strict=True):

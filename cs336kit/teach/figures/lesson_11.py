@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import FAINT, Look, course
+from cs336kit.teach.figures.primitives import FAINT, course
 from cs336kit.teach.figures.style import COLORS, axes, described
 
 
@@ -11,8 +11,7 @@ from cs336kit.teach.figures.style import COLORS, axes, described
 def trajectories(paths: Mapping[str, Sequence[tuple[float, float]]], *, curvatures: tuple[float, float]):
     """Paths of optimizers, one panel each, on the contours of ½(a·x² + b·y²) with curvatures (a, b); both axes to scale."""
     rows = -(-len(paths) // 2)
-    shape: Look = {"width": 8, "height": 0.4 + 1.75 * rows, "squeeze": False, "sharex": True, "sharey": True}
-    figure, plots = axes(rows, 2, **shape)
+    figure, plots = axes(rows, 2, height=0.4 + 1.75 * rows, squeeze=False, sharex=True, sharey=True)
     a, b = curvatures
     turns = [2 * math.pi * k / 60 for k in range(61)]
     for number, (ax, (name, path)) in enumerate(zip(plots.flat, paths.items(), strict=False)):
@@ -42,7 +41,7 @@ def trajectories(paths: Mapping[str, Sequence[tuple[float, float]]], *, curvatur
 @described
 def schedule(rates: Sequence[float]):
     """A learning rate over the number of the step, from step 0 on."""
-    figure, ax = axes(width=8, height=2.8)
+    figure, ax = axes(height=2.8)
     ax.plot(range(len(rates)), rates, marker="")
     ax.set(xlabel="step", ylabel="learning rate", ylim=(0, 1.08 * max(rates)))
     return figure, course("learning rate over step:", list(range(len(rates))), rates)

@@ -2,23 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Look, Series, lines
+from cs336kit.teach.figures.primitives import Series, averaged, lines
 from cs336kit.teach.figures.style import axes, described
-
-
-def averaged(losses: Sequence[float], smooth: int) -> tuple[list[float], list[float]]:
-    """The middles of runs of `smooth` steps, and the mean loss of each."""
-    means = [sum(losses[i : i + smooth]) / smooth for i in range(0, len(losses) - smooth + 1, smooth)]
-    return [i * smooth + (smooth + 1) / 2 for i in range(len(means))], means
 
 
 @described
 def loss_curves(
-    curves: Series,
-    *,
-    levels: Mapping[str, float] | None = None,
-    points: Mapping[str, Sequence[tuple[int, float]]] | None = None,
-    smooth: int = 1,
+    curves: Series, *, levels: Mapping[str, float], points: Mapping[str, Sequence[tuple[int, float]]], smooth: int
 ):
     """Losses (nats per token) over steps, one line each; `smooth` averages that many steps into one point.
 
@@ -27,10 +17,9 @@ def loss_curves(
     """
     figure, ax = axes(height=4)
     means = {name: averaged(losses, smooth) for name, losses in curves.items()}
-    single = {name: tuple(zip(*pairs, strict=True)) for name, pairs in (points or {}).items()}
-    labels: Look = {"xlabel": "step", "ylabel": "loss (nats per token)"}
-    said = lines(ax, means, single, mark={"markersize": 9}, markersize=5, **labels)
-    for number, (name, level) in enumerate((levels or {}).items()):
+    single = {name: tuple(zip(*pairs, strict=True)) for name, pairs in points.items()}
+    said = lines(ax, means, single, mark={"markersize": 9}, markersize=5, xlabel="step", ylabel="loss (nats per token)")
+    for number, (name, level) in enumerate(levels.items()):
         ax.axhline(level, color="#555555", linewidth=1.2, linestyle=("--", ":", "-.")[number % 3])
         ax.annotate(name, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=11)
         said += f"; {name} is {level:.4g}"

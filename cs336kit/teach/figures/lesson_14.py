@@ -17,7 +17,7 @@ def kept_on_block(steps: Sequence[tuple[str, str, int]], *, row: int):
     """
     from matplotlib.patches import FancyBboxPatch
 
-    figure, ax = axes(width=8, height=0.42 * len(steps) + 1.1)
+    figure, ax = axes(height=0.42 * len(steps) + 1.1)
     widest = max(len(line) for line, *_ in steps)
     wide, most = 0.118 * widest + 0.34, max(size for *_, size in steps) / row
     scale, left = 1.75 / most, wide + 0.85
@@ -49,7 +49,7 @@ def saved_against_sequence(
     sequences: Sequence[int], predicted: Mapping[str, Sequence[int]], counted: Mapping[str, Sequence[tuple[int, int]]]
 ):
     """Bytes kept (GiB, log) over the length of the sequence (tokens, log): lines predicted, hollow squares counted."""
-    figure, ax = axes(width=8, height=4.2)
+    figure, ax = axes(height=4.2)
     drawn = over(sequences, {name: [size / _GIB for size in sizes] for name, sizes in predicted.items()})
     points = {name: ([s for s, _ in pairs], [size / _GIB for _, size in pairs]) for name, pairs in counted.items()}
     hollow = {"marker": "s", "markersize": 10, "fillstyle": "none"}

@@ -15,7 +15,7 @@ def step_course(live_bytes: Sequence[int], borders: Sequence[tuple[int, int]], m
     borders: (predicted bytes, number of the operation); marks: (number of the operation, what is alive then), which stand
     as numbers on the curve and as words beside it.
     """
-    figure, ax = axes(width=8, height=4.2)
+    figure, ax = axes(height=4.2)
     places, sizes = _visible(live_bytes)
     look = {"facecolor": "#c3dbec", "edgecolor": COLORS[0], "linewidth": 0.8}
     ax.fill_between(places, sizes, step="post", label="counted", **look)

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.lesson_13 import averaged
-from cs336kit.teach.figures.primitives import FAINT, Look, Series, bars, lines, listed
+from cs336kit.teach.figures.primitives import FAINT, Look, Series, averaged, bars, lines, listed
 from cs336kit.teach.figures.style import axes, described
 
 
@@ -14,7 +13,7 @@ def paired_losses(curves: Series, *, reference: str, nudged: Sequence[str], ever
     nudged: curves that differ from the reference by chance alone, the closest first; each is a band as wide as its
     greatest difference.
     """
-    figure, (upper, lower) = axes(2, 1, width=8, height=6.6, sharex=True)
+    figure, (upper, lower) = axes(2, 1, height=6.6, sharex=True)
     means = {name: averaged(losses, every) for name, losses in curves.items()}
     base = means[reference][1]
     less = {name: (steps, [a - b for a, b in zip(ys, base, strict=True)]) for name, (steps, ys) in means.items()}
@@ -40,7 +39,7 @@ def magnitudes(exponents: Sequence[int], shares: Series, *, limits: Mapping[str,
 
     limits: name → exponent of the smallest number of a format, drawn as a vertical line.
     """
-    figure, ax = axes(width=8, height=3.8)
+    figure, ax = axes(height=3.8)
     look: Look = {"label": "share", "legend": {"loc": "center right"}, "size": 0.9, "at": [e + 0.5 for e in exponents]}
     said = bars(ax, [f"2^{e}" for e in exponents], shares, **look)
     top = max(max(values) for values in shares.values())

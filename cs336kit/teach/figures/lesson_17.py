@@ -12,7 +12,7 @@ def parameter_shares(models: Mapping[str, Mapping[str, int]], *, label: str = "s
 
     models: name → component → parameters, or FLOPs; every model has the same components. label: of the axis.
     """
-    figure, ax = axes(width=8, height=1.6 + 0.42 * len(models))
+    figure, ax = axes(height=1.6 + 0.42 * len(models))
     legend = {"ncols": 4, "loc": "lower center", "bbox_to_anchor": (0.45, 1.0)}
     said = shares(ax, models, label=label, legend=legend)
     ax.grid(False)

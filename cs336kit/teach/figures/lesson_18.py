@@ -21,7 +21,7 @@ def held_by_rank(parts: Mapping[str, float], ways: Sequence[str], *, ranks: int)
     from matplotlib.patches import Rectangle
 
     divided = {name: list(parts)[len(parts) - number :] for number, name in enumerate(ways)}
-    figure, ax = axes(width=8, height=1.0 + 0.9 * len(divided))
+    figure, ax = axes(height=1.0 + 0.9 * len(divided))
     wide, high, each = 1.0, sum(parts.values()), []
     gap, down = 0.25 * wide, 1.3 * high
     for row, (name, shared) in enumerate(divided.items()):
@@ -58,7 +58,7 @@ def pipeline(spans: Sequence[Span]):
     """
     from matplotlib.patches import Patch
 
-    figure, panels = axes(2, 1, width=8, height=4.6, sharex=True)
+    figure, panels = axes(2, 1, height=4.6, sharex=True)
     p, m = 1 + max(stage for stage, *_ in spans), 1 + max(i for _, _, i, _ in spans)
     lanes = {f"stage {stage} {kind}": (stage, number) for stage in range(p) for number, kind in enumerate(_LENGTH)}
     schedules = {"all forward, then all backward": spans, "one forward, one backward": one_forward_one_backward(p, m)}

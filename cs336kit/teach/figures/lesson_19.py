@@ -12,7 +12,7 @@ def decode_shares(batches: Sequence[int], shares: Mapping[str, Sequence[float]],
 
     ridge: FLOPs per byte, which is also the batch that saturates the chip where no sequence has a cache.
     """
-    figure, ax = axes(width=8, height=4.2)
+    figure, ax = axes(height=4.2)
     label: Look = {"xlabel": "sequences decoded together", "ylabel": "of the peak, at best (%)"}
     legend = {"title": "each with", "loc": "upper left"}
     said = lines(ax, over(batches, shares), legend=legend, markersize=5, **label)
@@ -31,7 +31,7 @@ def page_pool(tables: Mapping[str, Sequence[int]], lengths: Mapping[str, int], *
     """
     across = pages // 2 if pages > 6 else pages
     rows = -(-pages // across)
-    figure, ax = axes(width=8, height=2.0)
+    figure, ax = axes(height=2.0)
     owner = {
         page: (row, name, number) for row, (name, own) in enumerate(tables.items()) for number, page in enumerate(own)
     }
@@ -53,7 +53,7 @@ def page_pool(tables: Mapping[str, Sequence[int]], lengths: Mapping[str, int], *
 @described
 def guessing(guesses: Sequence[int], speedups: Mapping[str, Sequence[float]]):
     """Times as fast as the target alone against the tokens that a draft guesses; one line for each kind of draft."""
-    figure, ax = axes(width=8, height=3.8)
+    figure, ax = axes(height=3.8)
     ax.axhline(1, color=QUIET, linewidth=1)
     label: Look = {"xlabel": "guesses for a pass of the target, k", "ylabel": "times as fast"}
     legend = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "fontsize": 11}

@@ -10,27 +10,24 @@ from cs336kit.teach.figures.style import COLORS, MARKERS, axes, described
 @described
 def valleys(
     slices: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    bottoms: Mapping[str, tuple[float, float]] | None = None,
+    bottoms: Mapping[str, tuple[float, float]],
     *,
-    parabolas: Mapping[str, tuple[Sequence[float], Sequence[float]]] | None = None,
+    parabolas: Mapping[str, tuple[Sequence[float], Sequence[float]]],
 ):
     """Loss over the size of the model (logarithmic), a valley for each budget; stars are the bottoms.
 
     slices, parabolas: budget → (parameters, losses), as points and as lines; bottoms: budget → (parameters, loss).
     """
-    figure, ax = axes(width=8, height=4.6)
+    figure, ax = axes(height=4.6)
     said = []
     for number, (name, (sizes, losses)) in enumerate(slices.items()):
         look: dict[str, Any] = {"color": COLORS[number], "linestyle": ""}
         ax.plot(sizes, losses, marker=MARKERS[number], label=name, **look)
-        words = f"{name}: {listed([f'{size:,.0f}' for size in sizes], losses, most=12)}"
-        if parabolas and name in parabolas:
-            ax.plot(*parabolas[name], color=COLORS[number], linewidth=1.6, marker="")
-        if bottoms and name in bottoms:
-            place, loss = bottoms[name]
-            ax.plot([place], [loss], marker="*", markersize=17, markeredgecolor="white", **look)
-            words += f", bottom {loss:.3g} at {place:,.3g}"
-        said.append(words)
+        ax.plot(*parabolas[name], color=COLORS[number], linewidth=1.6, marker="")
+        place, loss = bottoms[name]
+        ax.plot([place], [loss], marker="*", markersize=17, markeredgecolor="white", **look)
+        tried = listed([f"{size:,.0f}" for size in sizes], losses, most=12)
+        said.append(f"{name}: {tried}, bottom {loss:.3g} at {place:,.3g}")
     log_axis(ax, "x", [5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000])
     ax.set(xlabel="parameters", ylabel="held-out loss (nats a byte)")
     ax.legend(title="FLOPs of a run", title_fontsize=12)
@@ -43,18 +40,18 @@ def extrapolation(
     line: Sequence[tuple[float, float]],
     band: Sequence[tuple[float, float, float]],
     *,
-    marks: Mapping[str, tuple[float, float]] | None = None,
+    marks: Mapping[str, tuple[float, float]],
 ):
     """The best size over the budget, both logarithmic: minima, the line through them, and the band of its resamples.
 
     minima, line: (FLOPs, parameters); band: (FLOPs, low, high); marks: name → (FLOPs, parameters) of other points.
     """
-    figure, ax = axes(width=8, height=4.6)
+    figure, ax = axes(height=4.6)
     budgets, low, high = zip(*band, strict=True)
     ax.fill_between(budgets, low, high, color="#dbe7f0", label="eight of ten resamples", linewidth=0)
     ax.plot(*zip(*line, strict=True), color=COLORS[0], marker="", label="the line")
     ax.plot(*zip(*minima, strict=True), color=COLORS[0], marker="o", linestyle="", label="bottoms of the valleys")
-    for number, (name, point) in enumerate((marks or {}).items()):
+    for number, (name, point) in enumerate(marks.items()):
         ax.plot(*point, marker=MARKERS[number + 1], color=COLORS[6], linestyle="", markersize=9)
         ax.annotate(f"  {name}", point, fontsize=12, va="center")
     for ax_, ticks in (("x", range(10, 27, 2)), ("y", range(2, 17, 2))):
@@ -67,5 +64,5 @@ def extrapolation(
         f"best parameters over FLOPs: bottoms from {first[1]:,.3g} at {first[0]:.3g} to {last[1]:,.3g} at {last[0]:.3g}; "
         f"the line ends at {line[-1][1]:.3g} for {line[-1][0]:.3g}, its band from {low[-1]:.3g} to {high[-1]:.3g}"
     )
-    points = [f"{name} {point[1]:.3g} at {point[0]:.3g}" for name, point in (marks or {}).items()]
+    points = [f"{name} {point[1]:.3g} at {point[0]:.3g}" for name, point in marks.items()]
     return figure, "; ".join([said, *points])

@@ -12,7 +12,7 @@ def verdict_shares(counts: Mapping[str, Mapping[str, int]]):
 
     counts: part → verdict → number of claims; every part has the same verdicts.
     """
-    figure, ax = axes(width=8, height=1.8 + 0.45 * len(counts))
+    figure, ax = axes(height=1.8 + 0.45 * len(counts))
     names = [f"{part} ({sum(of.values())})" for part, of in counts.items()]
     legend = {"ncols": 3, "loc": "lower center", "bbox_to_anchor": (0.35, 1.0)}
     said = shares(ax, counts, names, label="share of the claims (%)", legend=legend)

@@ -36,6 +36,12 @@ def course(name: str, xs: Sequence[float], ys: Sequence[float], extremes: bool =
     return words
 
 
+def averaged(losses: Sequence[float], smooth: int) -> tuple[list[float], list[float]]:
+    """The middles of runs of `smooth` steps, and the mean loss of each."""
+    means = [sum(losses[i : i + smooth]) / smooth for i in range(0, len(losses) - smooth + 1, smooth)]
+    return [i * smooth + (smooth + 1) / 2 for i in range(len(means))], means
+
+
 def over(xs: Sequence[float], series: Series) -> dict[str, tuple]:
     """Several series with the same xs, as `lines` takes them."""
     return {name: (xs, ys) for name, ys in series.items()}
@@ -85,14 +91,14 @@ def log_axis(ax, which: str, ticks: Sequence[float], *, base: int = 10, write: C
 
 def bars(
     ax, places: Sequence, series: Mapping[str, Sequence[float | None]], *, label: str = "", legend: Mapping | None = None,
-    stacked: bool = False, flat: bool = False, size: float = 0.8, fill: float = 1.0, at: Sequence[float] | None = None,
+    stacked: bool = False, flat: bool = False, size: float = 0.8, at: Sequence[float] | None = None,
     written: Callable[[float], str] | None = None, text: Mapping | None = None, **look,
 ) -> str:  # fmt: skip
     """One bar for each name of `series` at each place, side by side or stacked; None leaves a bar out.
 
-    label: of the axis of values. flat: horizontal bars, the first place on top. size: of all bars of a place together;
-    fill: the share of it that they take. at: where the places are on an axis of numbers. written: the text on a bar; `text`
-    goes to ``ax.bar_label``, `look` to ``ax.bar``.
+    label: of the axis of values. flat: horizontal bars, the first place on top. size: of all bars of a place together.
+    at: where the places are on an axis of numbers. written: the text on a bar; `text` goes to ``ax.bar_label``, `look` to
+    ``ax.bar``.
     """
     thick = size if stacked else size / len(series)
     along, draw = ("left", ax.barh) if flat else ("bottom", ax.bar)
@@ -103,7 +109,7 @@ def bars(
         middles = [(at[i] if at else i) + shift for i, _ in there]
         own = {"label": name, "color": COLORS[number % 7], "hatch": HATCHES[number % 7], "edgecolor": "white", **look}
         starts = {along: [base[i] for i, _ in there]}
-        drawn = draw(middles, [value for _, value in there], thick * fill, **starts, **own)
+        drawn = draw(middles, [value for _, value in there], thick, **starts, **own)
         if written:
             ax.bar_label(drawn, [written(value) for _, value in there], **(text or {}))
         for i, value in there if stacked else ():

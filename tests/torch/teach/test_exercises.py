@@ -182,6 +182,17 @@ def test_the_right_formula_in_fp32_is_right_too():
     assert exercises.check("10.1", keeps).state == "passed"
 
 
+def test_a_save_may_write_another_file_before_the_names_are_flushed(here):
+    def and_a_note(disk, name, data):
+        disk.write(name + ".new", data)
+        disk.flush(name + ".new")
+        disk.rename(name + ".new", name)
+        disk.write(name + ".new", "a note under the name that is free again")
+        disk.flush_names()
+
+    assert exercises.check("13.3", and_a_note)
+
+
 def test_who_returns_nothing_is_told_what_was_left_behind(here):
     def unflushed(disk, name, data):
         disk.write(name + ".new", data)
