@@ -51,7 +51,7 @@ def reset(agreed: bool) -> str:
             answer = ""
         if not re.fullmatch("y|yes", answer.strip().lower()):
             raise ValueError("nothing was forgotten: answer yes, or give --yes.")
-    _journal.forget(solved=True)
+    _journal.forget()
     return f"Forgotten: {held}."
 
 

@@ -13,7 +13,6 @@ CALLS = {
     measure.overlap_timeline: (),
     measure.program: (None, lambda: None),
     measure.transfer: (8,),
-    teach.calibration: (),
     teach.compare: (("parameters", 1, 1),),
     teach.side_by_side: (program(MODELS["gpt2"], batch=1, sequence=8), SimpleNamespace(operations=())),
 }
