@@ -103,13 +103,10 @@ def _counts(notebook: Notebook) -> Iterator[str]:
 
 
 def _slides(notebook: Notebook) -> Iterator[str]:
-    lines = 0
+    # Cells that are too much together are on several slides (`roles`).
     for cell, role in zip(notebook["cells"], roles(notebook["cells"]), strict=True):
-        if role == "skip" or not kind.is_code(cell):
-            lines = 0 if role in ("slide", "subslide") else lines
-            continue
-        lines = (0 if role == "subslide" else lines) + len(cell["source"].splitlines())
-        if lines > SLIDE_LINES and "exercise" not in kind.tags(cell):
+        lines = len(cell["source"].splitlines())
+        if lines > SLIDE_LINES and role != "skip" and kind.is_code(cell) and "exercise" not in kind.tags(cell):
             yield f"{kind.where(cell)} puts {lines} lines of code on a slide; {SLIDE_LINES} is the most"
 
 
