@@ -244,9 +244,7 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
         new_code_cell(solution, metadata={"tags": ["solution"]}),
     ]
     solved = [i for i, cell in enumerate(notebook.cells) if "solution" in cell.metadata.get("tags", [])]
-    last = [
-        i for i, cell in enumerate(notebook.cells) if re.match(r"## (What you can say now|.*ledger)", cell.source, re.I)
-    ]
+    last = [i for i, cell in enumerate(notebook.cells) if cell.source.startswith("## What you can say now")]
     place = solved[-1] + 1 if solved else last[0] if last else len(notebook.cells)
     notebook.cells[place:place] = cells
     # Outputs and their signatures stay, so that refresh notices which cells are new.
