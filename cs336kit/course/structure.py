@@ -37,6 +37,7 @@ _SYMBOL_RULES = {
 }
 #: What a lesson may call from teach.exercises.
 _FOR_READERS = ("check", "check_solution", "hint")
+_ANSWERS = re.compile(rf"[\w.]*\bexercises\b(?!\.(?:{'|'.join(_FOR_READERS)})\b)[\w.]*")
 #: A notebook as JSON or as nbformat's node, which is a dict too.
 Notebook = dict[str, Any]
 _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[A-Z]:\\\\Users")
@@ -210,8 +211,9 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
         yield f"there are {len(stubs)} exercises and {len(solutions)} solutions"
     headings = re.findall(r"^### Exercise .*", "\n".join(_prose(notebook)), flags=re.M)
     for cell in _code(notebook):
-        if foreign := flow.reaches(cell["source"], "exercises", _FOR_READERS):
-            yield f"{kind.where(cell)} reaches {foreign}: a lesson may call {', '.join(_FOR_READERS)}, but never a right answer"
+        if foreign := _ANSWERS.search(cell["source"]):
+            may = ", ".join(_FOR_READERS)
+            yield f"{kind.where(cell)} reaches {foreign[0]}: a lesson may call {may}, but never a right answer"
     for i, (stub, solution) in enumerate(zip(stubs, solutions, strict=False), start=1):
         id = f"{number}.{i}"
         if i > len(headings) or not headings[i - 1].startswith(f"### Exercise {id} "):

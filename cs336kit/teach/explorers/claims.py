@@ -58,9 +58,7 @@ class ClaimsExplorer(Explorer):
         topic, verdict, text = (self.choices[name] for name in ("topic", "verdict", "text"))
         there = one.claim.id in STORIES if topic == EIGHT else topic in (ALL, one.claim.topic)
         return (
-            there
-            and verdict in (ALL, one.claim.verdict)
-            and text.lower() in f"{one.claim.claim} {one.truth}".lower()
+            there and verdict in (ALL, one.claim.verdict) and text.lower() in f"{one.claim.claim} {one.truth}".lower()
         )
 
     def offers(self):
