@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import symtable
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -235,15 +236,8 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
 
 def _bound(source: str) -> set[str]:
     """The names that a cell sets at its top level."""
-    names = set()
-    for node in flow.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        else:
-            names |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return names
+    symbols = symtable.symtable(ast.unparse(flow.parse(source)), "cell", "exec").get_symbols()
+    return {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
 
 
 def _notation(cell: Cell) -> Iterator[str]:
