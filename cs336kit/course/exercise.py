@@ -109,7 +109,8 @@ def confused(exercise: Exercise) -> list[str]:
 
 def changed(function: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Variants of the function with one small change: a different operator or comparison, or a number that is off by one."""
-    tree = _tree(textwrap.dedent(inspect.getsource(function)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    cast(ast.FunctionDef, tree.body[0]).decorator_list.clear()
     for node, step in product([*ast.walk(tree)], (1, -1)):
         place: str
         new: Any
@@ -127,12 +128,6 @@ def changed(function: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
         exec(compile(tree, function.__code__.co_filename, "exec"), scope)
         setattr(node, place, old)
         yield name, scope[function.__name__]
-
-
-def _tree(source: str) -> ast.Module:
-    tree = ast.parse(source)
-    cast(ast.FunctionDef, tree.body[0]).decorator_list.clear()
-    return tree
 
 
 def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any]]]) -> list[str]:
