@@ -140,7 +140,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--half", type=int, choices=(1, 2), help="the first or the second half of the stages")
     parser.add_argument("--seed", type=int, default=0, help="the first seed of the random decoders")
     parser.add_argument("--here", action="store_true", help="in this process, one after the other, without limits")
-    parser.add_argument("--minutes", type=float, help="start no further stage after this long, and say which are left")
     options = parser.parse_args(arguments)
     # "training-step" saves the quotes that "training step" needs in a shell.
     wanted = [name.replace("-", " ") for name in options.stages]
@@ -158,11 +157,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run_all(chosen: list[str], device: torch.device, options: argparse.Namespace) -> int:
-    started, failed, left = time.monotonic(), [], []
+    started, failed = time.monotonic(), []
     for place, name in enumerate(chosen, start=1):
-        if options.minutes is not None and time.monotonic() - started > 60 * options.minutes:
-            left.append(name)
-            continue
         begun = time.monotonic()
         if options.here:
             path, rows, skipped, well = run_stage(name, Run(device, options.tiny, options.seed), options.out)
@@ -174,11 +170,9 @@ def _run_all(chosen: list[str], device: torch.device, options: argparse.Namespac
             well = run_apart(name, options)
         if not well:
             failed.append(name)
-    if left:
-        print(f"not started, time is up: {' '.join(repr(name) for name in left)}")
     if not options.here:
         went = f", failed or stopped: {' '.join(map(repr, failed))}" if failed else ""
-        print(f"{len(chosen) - len(left)} stages in {time.monotonic() - started:.0f} s{went}; records in {options.out}")
+        print(f"{len(chosen)} stages in {time.monotonic() - started:.0f} s{went}; records in {options.out}")
     return 1 if failed else 0
 
 

@@ -12,16 +12,17 @@ import dataclasses
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarks.fake_cuda import UNSEEN, autocast, cuda
 from cs336kit import measure
-from cs336kit.predict import DEVICES, Device, TransformerConfig, saved_activation_bytes
+from cs336kit.predict import DEVICES, Device, TransformerConfig, from_hf, saved_activation_bytes
 from cs336kit.predict import POLICIES as PRECISIONS
 from cs336kit.predict._common.checks import known
 from cs336kit.predict._common.grid import as_text
@@ -49,135 +50,80 @@ SIZES = {"cpu": USUAL, "cuda": USUAL._replace(head_dim=16)}
 
 
 class Family(NamedTuple):
-    """An architecture: its configuration in transformers, and the same in ours."""
+    """An architecture: the names of its dropouts in transformers' configuration, and the values of other names there.
 
-    theirs: Callable[[Sizes, float], Any]
-    ours: Callable[[Sizes], dict[str, Any]]
+    A value is as it is, or a function of the sizes.
+    """
 
-
-def _told(values: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
-    """Values as they are, or as these sizes make them."""
-    return {key: value(sizes) if callable(value) else value for key, value in values.items()}
+    dropouts: tuple[str, ...]
+    values: dict[str, Any]
 
 
-def _old(name: str, *dropouts: str, **more: Any) -> Callable[[Sizes, float], Any]:
-    """A configuration with the names of GPT-2 and those after it."""
-
-    def make(s: Sizes, dropout: float) -> Any:
-        return getattr(transformers, name)(vocab_size=s.vocab, **_told(more, s), **dict.fromkeys(dropouts, dropout))
-
-    return make
-
-
-def _usual(name: str, *dropouts: str, grouped: bool = True, **more: Any) -> Callable[[Sizes, float], Any]:
-    """A configuration with the names that most architectures share."""
-    usual = {
-        "num_hidden_layers": lambda s: s.layers, "hidden_size": lambda s: s.d_model,
-        "num_attention_heads": lambda s: s.heads, "intermediate_size": lambda s: s.d_ff,
-        "max_position_embeddings": lambda s: s.context,
-    }  # fmt: skip
-    heads = {"num_key_value_heads": lambda s: s.kv_heads} if grouped else {}
-    return _old(name, *dropouts, **usual | heads | more)
-
-
-_GPT2_SIZES = {
+#: What most architectures call their sizes, and GPT-2 and those after it.
+_USUAL = {
+    "num_hidden_layers": lambda s: s.layers, "hidden_size": lambda s: s.d_model,
+    "num_attention_heads": lambda s: s.heads, "intermediate_size": lambda s: s.d_ff,
+    "max_position_embeddings": lambda s: s.context,
+}  # fmt: skip
+_GPT2 = {
     "n_layer": lambda s: s.layers, "n_embd": lambda s: s.d_model, "n_head": lambda s: s.heads,
     "n_inner": lambda s: s.d_ff, "n_positions": lambda s: s.context,
 }  # fmt: skip
-
-
-def _llama(**more: Any) -> Callable[[Sizes], dict[str, Any]]:
-    usual = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu", "bias": "none", "tied_head": False}
-    return _ours(kv_heads=lambda s: s.kv_heads, **{**usual, **more})
-
-
-def _ours(**more: Any) -> Callable[[Sizes], dict[str, Any]]:
-    return lambda s: _told(more, s)
-
-
-def _rotary(part: int) -> Callable[[Sizes], int]:
-    """One of so many parts of each head turns."""
-    return lambda s: s.d_model // s.heads // part
-
-
-_ROPE = {"positions": "rope", "tied_head": False}
-_GEMMA = {"mlp": "geglu_tanh", "norm_unit_offset": True, "tied_head": True, "head_dim": lambda s: s.head_dim}
+_GROUPED = {**_USUAL, "num_key_value_heads": lambda s: s.kv_heads}
+_HEAD, _WINDOW = {"head_dim": lambda s: s.head_dim}, {"sliding_window": lambda s: s.window}
 _ATTENTION, _HIDDEN = "attention_dropout", "hidden_dropout"
 _OF_GPT2 = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 
-#: model_type → the architecture in both words.
+#: model_type → the architecture.
 FAMILIES: dict[str, Family] = {
-    "gpt2": Family(_old("GPT2Config", *_OF_GPT2, **_GPT2_SIZES), _ours(mlp="gelu_new")),
+    "gpt2": Family(_OF_GPT2, _GPT2),
     "opt": Family(
-        _old(
-            "OPTConfig", "dropout", _ATTENTION, num_hidden_layers=lambda s: s.layers, hidden_size=lambda s: s.d_model,
-            num_attention_heads=lambda s: s.heads, ffn_dim=lambda s: s.d_ff, word_embed_proj_dim=lambda s: s.d_model,
-            max_position_embeddings=lambda s: s.context,
-        ),
-        _ours(mlp="relu", extra_positions=2),
+        ("dropout", _ATTENTION),
+        {
+            "num_hidden_layers": lambda s: s.layers, "hidden_size": lambda s: s.d_model,
+            "num_attention_heads": lambda s: s.heads, "ffn_dim": lambda s: s.d_ff,
+            "word_embed_proj_dim": lambda s: s.d_model, "max_position_embeddings": lambda s: s.context,
+        },
     ),
-    "gpt_neox": Family(
-        _usual("GPTNeoXConfig", _ATTENTION, _HIDDEN, grouped=False), _ours(parallel=True, rotary_dim=_rotary(4), **_ROPE)
-    ),
-    "llama": Family(_usual("LlamaConfig", _ATTENTION), _llama()),
-    "mistral": Family(
-        _usual("MistralConfig", _ATTENTION, sliding_window=lambda s: s.window), _llama(window=lambda s: s.window)
-    ),
-    "qwen2": Family(_usual("Qwen2Config", _ATTENTION), _llama(bias="qkv")),
-    "qwen3": Family(
-        _usual("Qwen3Config", _ATTENTION, head_dim=lambda s: s.head_dim),
-        _llama(head_dim=lambda s: s.head_dim, qk_norm="head"),
-    ),
-    "gemma": Family(_usual("GemmaConfig", _ATTENTION, head_dim=lambda s: s.head_dim), _llama(**_GEMMA)),
-    "gemma2": Family(
-        _usual("Gemma2Config", _ATTENTION, head_dim=lambda s: s.head_dim, sliding_window=lambda s: s.window),
-        _llama(
-            **_GEMMA, norm_placement="sandwich", window=lambda s: s.window, window_layers=(True, False),
-            attention_softcap=50.0, logit_softcap=30.0,
-        ),
-    ),
-    "phi": Family(
-        _usual("PhiConfig", _ATTENTION, "resid_pdrop", "embd_pdrop"),
-        _ours(
-            kv_heads=lambda s: s.kv_heads, norms_per_block=1, rotary_dim=_rotary(2), mlp="gelu_new", head_bias=True, **_ROPE
-        ),
-    ),
-    "mixtral": Family(
-        _usual("MixtralConfig", _ATTENTION, num_local_experts=3, num_experts_per_tok=2),
-        _llama(experts=3, experts_per_token=2),
-    ),
-    "olmo2": Family(_usual("Olmo2Config", _ATTENTION), _llama(norm_placement="post", qk_norm="width")),
-    "stablelm": Family(
-        _usual("StableLmConfig", _ATTENTION, _HIDDEN),
-        _ours(kv_heads=lambda s: s.kv_heads, mlp="swiglu", bias="none", rotary_dim=_rotary(4), **_ROPE),
-    ),
+    "gpt_neox": Family((_ATTENTION, _HIDDEN), _USUAL),
+    "llama": Family((_ATTENTION,), _GROUPED),
+    "mistral": Family((_ATTENTION,), _GROUPED | _WINDOW),
+    "qwen2": Family((_ATTENTION,), _GROUPED),
+    "qwen3": Family((_ATTENTION,), _GROUPED | _HEAD),
+    "gemma": Family((_ATTENTION,), _GROUPED | _HEAD),
+    "gemma2": Family((_ATTENTION,), _GROUPED | _HEAD | _WINDOW),
+    "phi": Family((_ATTENTION, "resid_pdrop", "embd_pdrop"), _GROUPED),
+    "mixtral": Family((_ATTENTION,), {**_GROUPED, "num_local_experts": 3, "num_experts_per_tok": 2}),
+    "olmo2": Family((_ATTENTION,), _GROUPED),
+    "stablelm": Family((_ATTENTION, _HIDDEN), _GROUPED),
     "bloom": Family(
-        _old(
-            "BloomConfig", _ATTENTION, _HIDDEN, n_layer=lambda s: s.layers, hidden_size=lambda s: s.d_model,
-            n_head=lambda s: s.heads,
-        ),
-        _ours(positions="alibi", embedding_norm=True, mlp="gelu_new", d_ff=lambda s: 4 * s.d_model),
+        (_ATTENTION, _HIDDEN),
+        {"n_layer": lambda s: s.layers, "hidden_size": lambda s: s.d_model, "n_head": lambda s: s.heads},
     ),
     "falcon": Family(
-        _old(
-            "FalconConfig", _ATTENTION, _HIDDEN, num_hidden_layers=lambda s: s.layers, hidden_size=lambda s: s.d_model,
-            num_attention_heads=lambda s: s.heads, max_position_embeddings=lambda s: s.context,
-        ),
-        _ours(kv_heads=1, norms_per_block=1, bias="none", d_ff=lambda s: 4 * s.d_model, positions="rope"),
+        (_ATTENTION, _HIDDEN),
+        {
+            "num_hidden_layers": lambda s: s.layers, "hidden_size": lambda s: s.d_model,
+            "num_attention_heads": lambda s: s.heads, "max_position_embeddings": lambda s: s.context,
+        },
     ),
-    "gptj": Family(
-        _old("GPTJConfig", *_OF_GPT2, rotary_dim=4, **_GPT2_SIZES),
-        _ours(norms_per_block=1, bias=("up", "down"), rotary_dim=4, mlp="gelu_new", head_bias=True, **_ROPE),
-    ),
-    "starcoder2": Family(
-        _usual("Starcoder2Config", _ATTENTION, "residual_dropout", "embedding_dropout", sliding_window=None),
-        _ours(kv_heads=lambda s: s.kv_heads, mlp="gelu_tanh", positions="rope"),
-    ),
-    "granite": Family(_usual("GraniteConfig", _ATTENTION), _llama()),
-    "cohere": Family(
-        _usual("CohereConfig", _ATTENTION), _llama(norm="layernorm", norm_bias=False, norms_per_block=1, tied_head=True)
-    ),
+    "gptj": Family(_OF_GPT2, {**_GPT2, "rotary_dim": 4}),
+    "starcoder2": Family((_ATTENTION, "residual_dropout", "embedding_dropout"), {**_GROUPED, "sliding_window": None}),
+    "granite": Family((_ATTENTION,), _GROUPED),
+    "cohere": Family((_ATTENTION,), _GROUPED),
 }  # fmt: skip
+
+
+def their_config(name: str, sizes: Sizes, dropout: float) -> Any:
+    """The architecture as transformers describes it."""
+    family = FAMILIES[name]
+    values = {key: value(sizes) if callable(value) else value for key, value in family.values.items()}
+    return CONFIG_MAPPING[name](vocab_size=sizes.vocab, **values, **dict.fromkeys(family.dropouts, dropout))
+
+
+def config_of(name: str, sizes: Sizes, dropout: float) -> TransformerConfig:
+    """The same in our words; dropout is a choice of the run there, and no part of a config.json that is read."""
+    return dataclasses.replace(from_hf(their_config(name, sizes, dropout).to_dict()), dropout=dropout)
 
 
 class Policy(NamedTuple):
@@ -202,16 +148,6 @@ def rules(device: str) -> Device:
     return found
 
 
-def config_of(name: str, sizes: Sizes, dropout: float) -> TransformerConfig:
-    """The architecture in our words."""
-    s = sizes
-    usual = {
-        "layers": s.layers, "d_model": s.d_model, "heads": s.heads, "d_ff": s.d_ff, "vocab": s.vocab,
-        "context": s.context, "dropout": dropout,
-    }  # fmt: skip
-    return TransformerConfig(**{**usual, **FAMILIES[name].ours(s)})
-
-
 def predicted(
     name: str, policy: Policy, sizes: Sizes, *, device: str | Device = "cpu", flavour: str = "transformers"
 ) -> int:
@@ -224,7 +160,7 @@ def predicted(
 
 def model_of(name: str, policy: Policy, sizes: Sizes) -> Any:
     """transformers' own module, ready to train."""
-    config = FAMILIES[name].theirs(sizes, policy.dropout)
+    config = their_config(name, sizes, policy.dropout)
     config.use_cache = False
     config.pad_token_id = config.bos_token_id = config.eos_token_id = None
     model = transformers.AutoModelForCausalLM.from_config(

@@ -1,123 +1,187 @@
 """Do the tests see a change in the kit? ``python -m benchmarks.mutation predict lm --count 40``: mutants, and which survive.
 
-A mutant (`benchmarks/mutants.py`) runs the tests that execute its line, fastest first: it is killed when one fails or takes
-ten times as long. Which tests execute which line is recorded once per test file and kept in build/mutation.
-A change inside a function is put into a process that has all tests collected; what runs at import needs a new one.
+A mutant (`benchmarks/mutants.py`) stands in a copy of the repository, where the tests run that execute its line, fastest
+first: it is killed when one fails or takes ten times as long. Which tests execute which line is what pytest-cov records in
+one run of all tests of a room; it is kept in build/mutation until a file changes.
 A survivor needs a test, or a reason in tests/mutants.toml why nothing can tell it from the kit.
 """
 
 import argparse
 import functools
-import gc
+import hashlib
 import itertools
-import multiprocessing
+import json
+import os
 import random
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from types import CodeType, FunctionType
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
-import pytest
-from _pytest.runner import runtestprotocol
+import coverage
 
-from benchmarks.forks import QUIET, ROOT, copied, forked, own, warm, written
 from benchmarks.mutants import Mutant, mutants
-from benchmarks.recorded_tests import FIRST, TESTS, Record, run
 
+ROOT = Path(__file__).parents[1]
 EQUIVALENT = ROOT / "tests" / "mutants.toml"
-#: What a mutant may take beside ten times what its tests took (seconds of the processor).
-SPARE = 60
-DAY = 24 * 3600
+KEPT = ROOT / "build" / "mutation"
+#: Where the tests of each room stand, beside those of all public names.
+TESTS = {
+    room: (*folders, "tests/test_public_names")
+    for room, folders in {
+        "predict": ("tests/fast", "tests/plans", "tests/torch/predict", "tests/claims"),
+        "lm": ("tests/torch/lm", "tests/claims"),
+        "measure": ("tests/torch/measure", "tests/claims"),
+        "teach": ("tests/torch/teach",),
+        "course": (
+            "tests/notebooks",
+            "tests/fast/test_journal",
+            "tests/claims/test_claims_page",
+            "tests/torch/teach/test_exercise_commands",
+        ),
+    }.items()
+}
+#: Slow by nature: they start kernels, and most mutants die elsewhere.
+_LEFT_OUT = ("test_tamper", "test_refresh")
+#: Most mutants fall to so many tests; collecting all test files takes longer than running these.
+FIRST = 30
+#: What a mutant may take beside ten times what its tests took (seconds): a busy machine is slow to start a process.
+SPARE = 120
+#: In a copy of the repository: the tests that are wanted, and all that are known; and what pytest says.
+CHOSEN, SAID = "chosen-tests.json", "pytest.log"
+#: This thread's copy of the repository, as `root`.
+own = threading.local()
 
 
-class Warm:
-    """A plugin: when all tests are collected, mutants inside functions are tried, each in a fork of this process."""
+class Record:
+    """Which tests execute which lines of a room, and how long each takes."""
 
-    def __init__(
-        self, record: Record, limit: float, drawn: Sequence[Mutant], taken: Iterator[int], say: Callable
-    ) -> None:
-        self.record, self.limit, self.drawn, self.taken, self.say = record, limit, drawn, taken, say
-        self.items: dict[str, pytest.Item] = {}
-        self.functions: dict[CodeType, list[FunctionType]] = defaultdict(list)
-        self.caches: list = []
-        #: the test that failed in a child
-        self.failed = multiprocessing.get_context("fork").Value("i", -1)
-        #: tests that pass in a child, or fail, where nothing is changed
-        self.sound: dict[str, bool] = {}
+    def __init__(self, room: str, files: list[str], jobs: int) -> None:
+        files = [name for name in files if re.match(r"(cs336kit/|tests/|conftest).*\.(py|json|yml)$", name)]
+        data, report = _recorded(room, files, jobs)
+        # No test of the kit is in a class.
+        cases = {f"{case.get('file')}::{case.get('name')}": case for case in ElementTree.parse(report).iter("testcase")}
+        failed = {name for name, case in cases.items() if {part.tag for part in case} & {"failure", "error"}}
+        #: Tests that fail without any change are known, and left out.
+        self.known = [*cases]
+        self.seconds = {name: float(case.get("time", 0)) for name, case in cases.items() if name not in failed}
+        self._lines: dict[str, dict[int, set[str]]] = defaultdict(dict)
+        executed = coverage.CoverageData(str(data))
+        executed.read()
+        for file in executed.measured_files():
+            for line, contexts in executed.contexts_by_lineno(file).items():
+                tests = {context.rpartition("|")[0] for context in contexts}
+                self._lines[str(Path(file).relative_to(ROOT))][line] = tests & self.seconds.keys()
 
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self.items = {item.nodeid: item for item in session.items}
-        modules = [module for name, module in sys.modules.items() if name.startswith("cs336kit")]
-        self.caches = [
-            value for module in modules for value in [*vars(module).values()] if hasattr(value, "cache_clear")
-        ]
-        kit = str(own.root / "cs336kit")
-        gc.unfreeze()  # conftest.py has frozen what is collected, and it would not be listed
-        for function in gc.get_objects():
-            if isinstance(function, FunctionType) and function.__code__.co_filename.startswith(kit):
-                self.functions[function.__code__].append(function)
-        gc.freeze()
-        for number in self.taken:
-            mutant = self.drawn[number]
-            changed = [*self.changed(mutant)]
-            with written(mutant):
-                self.say((number, self.killer(mutant, changed) if changed else None))
-        return True
+    def tests(self, mutant: Mutant) -> list[str]:
+        """The tests that can see a mutant, fastest first; what runs at import is seen where the kit or a test has its name."""
+        found = self._running(mutant.module, mutant.lines)
+        # At import no test runs yet; and what runs in another process is not seen.
+        if mutant.defines or not found:
+            named = re.compile(rf"\b({'|'.join(mutant.named())})\b")
+            for module in self._lines:
+                rows = enumerate((ROOT / module).read_text(encoding="utf-8").splitlines(), 1)
+                found |= self._running(module, (number for number, row in rows if named.search(row)))
+            files = {test.split("::")[0] for test in self.seconds}
+            naming = {file for file in files if named.search((ROOT / file).read_text(encoding="utf-8"))}
+            found |= {test for test in self.seconds if test.split("::")[0] in naming}
+            if mutant.defines:
+                found = found | self._looking or {*self.seconds}
+        # The claims last, whose ledger takes long to read.
+        return sorted(found, key=lambda test: (test.startswith("tests/claims"), self.seconds[test], test))
 
-    def changed(self, mutant: Mutant) -> Iterator[tuple[FunctionType, CodeType]]:
-        """The functions whose code is another one in the mutant."""
-        path = str(own.root / mutant.module)
-        old, new = (_codes(compile(text, path, "exec")) for text in (mutant.text, mutant.mutated()))
-        for before, after in zip(old, new, strict=True):
-            if before != after and before.co_freevars == after.co_freevars:
-                yield from ((function, after) for function in self.functions.get(before, ()))
+    @functools.cached_property
+    def _looking(self) -> set[str]:
+        """Tests that look at what is defined in the room: the public names, and tests that execute nothing of it."""
+        executing = set[str]().union(*(tests for lines in self._lines.values() for tests in lines.values()))
+        names = {test for test in self.seconds if test.startswith("tests/test_public_names")}
+        return names | {test for test in self.seconds.keys() - executing if not test.startswith("tests/claims")}
 
-    def killer(self, mutant: Mutant, changed: list[tuple[FunctionType, CodeType]]) -> str:
-        """What killed a mutant: a test that passes without it, or "time"; empty where it survives."""
-        for part in _parts(self.record, self.limit, mutant):
-            while part := [test for test in part if self.sound.get(test, True) and test in self.items]:
-                self.failed.value = -1
-                if forked(_patience(self.record, part), self.run, part, changed) == 0:
-                    break
-                if self.failed.value < 0:
-                    return "time"
-                test = part[self.failed.value]
-                if test not in self.sound:
-                    self.sound[test] = forked(_patience(self.record, [test]), self.run, [test], []) == 0
-                if self.sound[test]:
-                    return test
+    def _running(self, module: str, lines: Iterable[int]) -> set[str]:
+        return {test for line in lines for test in self._lines.get(module, {}).get(line, ())}
+
+
+def _recorded(room: str, files: list[str], jobs: int) -> tuple[Path, Path]:
+    """The data of coverage, by test, and pytest's report of the tests of a room: those that are kept, or new ones."""
+    digest = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in files)).hexdigest()[:16]
+    folder = KEPT / room / digest
+    data, report = folder / "data", folder / "report.xml"
+    if not report.exists():
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        folder.mkdir(parents=True)
+        tests = [name for name in files if name.startswith(TESTS[room]) and re.search(r"/test_\w+\.py$", name)]
+        tests = [name for name in tests if Path(name).stem not in _LEFT_OUT]
+        waiting = report.with_suffix(".part")
+        options = ["-q", "-p", "no:nbval", "-n", str(jobs), "--dist", "loadfile", "-o", "junit_family=xunit1"]
+        options += [f"--junitxml={waiting}", f"--cov=cs336kit/{room}", "--cov-context=test", "--cov-report="]
+        print(f"recording which tests of {room} execute which lines", flush=True)
+        settings = {**os.environ, "COVERAGE_FILE": str(data)}
+        done = subprocess.run([sys.executable, "-m", "pytest", *options, *tests], cwd=ROOT, env=settings, check=False)
+        if done.returncode not in (0, 1):
+            raise SystemExit(f"the tests of {room} could not be recorded: pytest ended with {done.returncode}")
+        waiting.rename(report)
+    return data, report
+
+
+def _copied(folder: str, files: list[str]) -> None:
+    """Give this thread a copy of the repository, in which it may change a file."""
+    own.root = Path(tempfile.mkdtemp(dir=folder))
+    for name in files:
+        (own.root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, own.root / name)
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """As a plugin of pytest in a copy: the tests that are wanted, in their order, and those that only the mutant has."""
+    wanted, known = json.loads(Path(CHOSEN).read_text(encoding="utf-8"))
+    order = {name: i for i, name in enumerate(wanted)}
+    items[:] = [item for item in items if item.nodeid in order or item.nodeid not in known]
+    items.sort(key=lambda item: order.get(item.nodeid, 0))
+
+
+def _failing(tests: list[str], record: Record) -> str:
+    """The first of these tests that fails in this thread's copy, or "time"; empty where all pass."""
+    (own.root / CHOSEN).write_text(json.dumps([tests, record.known]), encoding="utf-8")
+    options = ["-x", "-q", "-rfE", "--tb=no", "-p", "benchmarks.mutation"]
+    options += ["-p", "no:nbval", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist"]
+    command = [sys.executable, "-m", "pytest", *options, *dict.fromkeys(test.split("::")[0] for test in tests)]
+    log, settings = own.root / SAID, {**os.environ, "PYTHONPATH": str(own.root)}
+    with (
+        log.open("w") as said,
+        subprocess.Popen(
+            command,
+            cwd=own.root,
+            env=settings,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            status = process.wait(SPARE + 10 * sum(map(record.seconds.__getitem__, tests)))
+        except subprocess.TimeoutExpired:
+            return "time"
+        finally:
+            # With all that it has started.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    # 5: none of them is there any more
+    if status in (0, 5):
         return ""
-
-    def run(self, tests: list[str], changed: list[tuple[FunctionType, CodeType]]) -> int:
-        """In a child: whether one of these tests fails with these codes."""
-        for function, code in changed:
-            function.__code__ = code
-        for cache in self.caches:
-            cache.cache_clear()
-        items = [self.items[test] for test in tests]
-        for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
-            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
-                self.failed.value = number
-                return 1
-        return 0
-
-
-def _tried_warm(warm: Warm) -> int:
-    """In a child: all tests of a room are collected, and what the plugin says."""
-    tests = sorted({test.split("::")[0] for test in warm.record.seconds})
-    return int(pytest.main(["-s", *QUIET, *tests], plugins=[warm]))
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", log.read_text(encoding="utf-8"), flags=re.M)
+    return found[1] if found else f"pytest ends with {status}"
 
 
 def _parts(record: Record, limit: float, mutant: Mutant) -> list[list[str]]:
@@ -134,59 +198,21 @@ def _by_file(tests: list[str]) -> list[str]:
     return sorted(tests, key=lambda test: files.index(test.split("::")[0]))
 
 
-def _patience(record: Record, tests: list[str]) -> float:
-    return SPARE + 10 * sum(map(record.seconds.__getitem__, tests))
-
-
-def _cold_killer(record: Record, limit: float, mutant: Mutant) -> str:
-    """Whether tests in processes that import the kit anew kill a mutant; empty where it survives."""
-    with written(mutant):
-        for part in _parts(record, limit, mutant):
-            if forked(_patience(record, part), run, part, {*record.seconds}) not in (0, 5):
-                return "a new process"
-    return ""
-
-
-def tried(record: Record, drawn: list[Mutant], limit: float, jobs: int, pool: Executor) -> Iterator[tuple[Mutant, str]]:
-    """Each mutant, as soon as it has been tried, with what kills it; empty where it survives."""
-    context = multiprocessing.get_context("fork")
-    warm = [number for number, mutant in enumerate(drawn) if not record.at_import(mutant)]
-    following, results = context.Value("i", 0), context.SimpleQueue()
-
-    def taken() -> Iterator[int]:
-        while True:
-            with following.get_lock():
-                mine, following.value = following.value, following.value + 1
-            if mine >= len(warm):
-                return
-            yield warm[mine]
-
-    def work() -> None:
-        try:
-            status = forked(DAY, _tried_warm, Warm(record, limit, drawn, taken(), results.put))
-        finally:
-            results.put(None)
-        if status:
-            raise SystemExit(f"the process with all tests ended with {status}: do they all pass?")
-
-    workers, killer, left = [pool.submit(work) for _ in range(jobs)], dict.fromkeys(warm), jobs
-    while left:
-        result = results.get()
-        if result is None:
-            left -= 1
-        else:
-            number, killer[number] = result
-            if killer[number] is not None:
-                yield drawn[number], killer[number]
-    for worker in workers:
-        worker.result()
-    cold = [mutant for number, mutant in enumerate(drawn) if killer.get(number) is None]
-    yield from zip(cold, pool.map(functools.partial(_cold_killer, record, limit), cold), strict=True)
+def killer(record: Record, limit: float, mutant: Mutant) -> str:
+    """The test that kills a mutant in this thread's copy of the repository, or "time"; empty where it survives."""
+    inside = own.root / mutant.module
+    inside.write_text(mutant.mutated(), encoding="utf-8")
+    try:
+        # Python compiles a file anew when its time has changed, by whole seconds.
+        time = random.getrandbits(30)
+        os.utime(inside, (time, time))
+        return next(filter(None, (_failing(part, record) for part in _parts(record, limit, mutant))), "")
+    finally:
+        inside.write_text(mutant.text, encoding="utf-8")
 
 
 def main(rooms: list[str], count: int, seed: int, jobs: int, only: str, limit: float) -> None:
     """Try so many mutants of each room, drawn at random; print what becomes of each, and the share that is killed."""
-    warm([folder for room in rooms for folder in TESTS[room]])
     entries = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", [])
     listed = {(entry["file"], entry["line"], entry["change"]) for entry in entries}
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
@@ -195,19 +221,23 @@ def main(rooms: list[str], count: int, seed: int, jobs: int, only: str, limit: f
     print(
         f"seed {seed}; a mutant runs the fastest {FIRST} tests that execute its line, then all that take {limit:.0f} s together"
     )
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs, "", copied, (folder, files)) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs, "", _copied, (folder, files)) as pool:
         for room in rooms:
             modules = [name for name in files if re.fullmatch(rf"cs336kit/{room}/.*{only}.*\.py", name)]
             every = [mutant for name in modules for mutant in mutants(name, (ROOT / name).read_text(encoding="utf-8"))]
             drawn = random.Random(seed).sample(every, min(count, len(every)))
-            record, words = Record(room, files, pool), []
-            for mutant, killer in tried(record, drawn, limit, jobs, pool):
+            record, words = Record(room, files, jobs), []
+            # Without a change they pass: what fails below sees a mutant.
+            control = sorted(record.seconds, key=record.seconds.__getitem__)[:FIRST]
+            if failing := pool.submit(_failing, control, record).result():
+                raise SystemExit(f"a test fails without any change: {failing}")
+            for mutant, killed_by in zip(drawn, pool.map(functools.partial(killer, record, limit), drawn), strict=True):
                 known = (mutant.module, mutant.line, mutant.change) in listed
-                words.append("killed" if killer else "SURVIVES")
+                words.append("killed" if killed_by else "SURVIVES")
                 if known:
-                    words[-1] = "killed, though listed" if killer else "equivalent"
+                    words[-1] = "killed, though listed" if killed_by else "equivalent"
                 tests = [test for part in _parts(record, limit, mutant) for test in part]
-                why = killer or f"{len(tests)} of {len(record.tests(mutant))} tests that execute or name it pass"
+                why = killed_by or f"{len(tests)} of {len(record.tests(mutant))} tests that execute or name it pass"
                 if not tests:
                     why = "not covered: no test executes or names it"
                 print(f"{words[-1]}: {mutant}    ({why})", flush=True)

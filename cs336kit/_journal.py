@@ -129,14 +129,10 @@ def note(what: str, guesses: Guesses | None = None, solved: str | None = None) -
         return new, f"{what} is not kept: {path()} cannot be written ({error.strerror})."
 
 
-def forget(*, solved: bool) -> Journal:
-    """Drop all guesses, with `solved` the solved exercises, too; returns what there was. Raises as `read` and `write` do."""
-    if read() == Journal():
-        return Journal()
+def forget() -> None:
+    """Drop all guesses and solved exercises. Raises as `write` does."""
     with _alone():
-        kept = read()
-        write(Journal(solved=() if solved else kept.solved))
-    return kept
+        write(Journal())
 
 
 def _with(kept: Journal, new: Journal) -> Journal:

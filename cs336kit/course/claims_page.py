@@ -7,12 +7,12 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cs336kit.course.lessons import write_whole
-from cs336kit.teach.claims import SETTLED, Claim
+from cs336kit.teach.claims import SETTLED
 
 #: The most characters of a value: a longer one tells a reader nothing, and is only counted.
 WIDTH = 56
@@ -22,13 +22,6 @@ FILE, TESTS = Path("cs336kit/teach/claims") / SETTLED, Path("tests")
 RELATIVE = 0.01
 _SAME, _OTHER = "as said", "not as said"
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
-
-
-class Settlement(Protocol):
-    """A test of a claim: the claim, and the function that returns what is claimed and what is true."""
-
-    claim: Claim
-    settle: Callable[[], Any]
 
 
 def entry(outcome: Any) -> dict[str, Any]:
@@ -80,10 +73,11 @@ def same(stored: Mapping[str, Any], fresh: Mapping[str, Any]) -> bool:
     return words[0] == words[1] and all(abs(a - b) <= RELATIVE * abs(a) for a, b in zip(*numbers, strict=True))
 
 
-def write(tests: Iterable[Settlement] | None = None) -> str:
+def write(tests: Iterable[Any] | None = None) -> str:
     """Run every test's function and write the file; returns what changed, in words.
 
-    tests: those of the clone, unless given. Errors: ValueError outside a clone.
+    tests: those of the clone, unless given; each has its `claim`, and `settle`, which returns what is claimed and what is
+    true. Errors: ValueError outside a clone.
     """
     old = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     new = {test.claim.id: entry(test.settle()) for test in (_of_the_clone() if tests is None else tests)}
@@ -95,11 +89,11 @@ def write(tests: Iterable[Settlement] | None = None) -> str:
     return f"{FILE}: " + (f"new or changed: {', '.join(changed)}" if changed else "unchanged")
 
 
-def _of_the_clone() -> Iterable[Settlement]:
+def _of_the_clone() -> Iterable[Any]:
     settled = TESTS / "claims" / "settled.py"
     if not settled.exists():
         raise ValueError(f"there is no {settled} here: run this in a clone of the course.")
     if str(TESTS.resolve()) not in sys.path:
         sys.path.insert(0, str(TESTS.resolve()))
-    tests: Iterable[Settlement] = importlib.import_module("claims.settled").settlements()
+    tests: Iterable[Any] = importlib.import_module("claims.settled").settlements()
     return tests

@@ -109,7 +109,8 @@ def confused(exercise: Exercise) -> list[str]:
 
 def changed(function: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Variants of the function with one small change: a different operator or comparison, or a number that is off by one."""
-    tree = _tree(textwrap.dedent(inspect.getsource(function)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    cast(ast.FunctionDef, tree.body[0]).decorator_list.clear()
     for node, step in product([*ast.walk(tree)], (1, -1)):
         place: str
         new: Any
@@ -127,12 +128,6 @@ def changed(function: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
         exec(compile(tree, function.__code__.co_filename, "exec"), scope)
         setattr(node, place, old)
         yield name, scope[function.__name__]
-
-
-def _tree(source: str) -> ast.Module:
-    tree = ast.parse(source)
-    cast(ast.FunctionDef, tree.body[0]).decorator_list.clear()
-    return tree
 
 
 def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any]]]) -> list[str]:
@@ -244,9 +239,7 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
         new_code_cell(solution, metadata={"tags": ["solution"]}),
     ]
     solved = [i for i, cell in enumerate(notebook.cells) if "solution" in cell.metadata.get("tags", [])]
-    last = [
-        i for i, cell in enumerate(notebook.cells) if re.match(r"## (What you can say now|.*ledger)", cell.source, re.I)
-    ]
+    last = [i for i, cell in enumerate(notebook.cells) if cell.source.startswith("## What you can say now")]
     place = solved[-1] + 1 if solved else last[0] if last else len(notebook.cells)
     notebook.cells[place:place] = cells
     # Outputs and their signatures stay, so that refresh notices which cells are new.

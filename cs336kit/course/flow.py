@@ -69,18 +69,3 @@ def reads_a_clock(cell: str, before: Sequence[str]) -> bool:
         if not isinstance(statement, ast.Import | ast.ImportFrom) and used(statement) & timed:
             timed |= changed(statement)
     return bool(used(parse(cell)) & timed)
-
-
-def reaches(cell: str, module: str, allowed: Sequence[str]) -> str | None:
-    """What a cell takes from a module (by an attribute or an import) that is not allowed, or None."""
-    tree = parse(cell)
-    inner = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
-            if any(module in name.split(".") for name in names):
-                return ast.unparse(node)
-        named = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        if named == module and ((outer := inner.get(id(node))) is None or outer.attr not in allowed):
-            return ast.unparse(inner.get(id(node), node))
-    return None

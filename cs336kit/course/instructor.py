@@ -37,7 +37,7 @@ def write(folder: Path = NOTEBOOKS, file: Path = FILE) -> str:
     return f"{file} is written, and the exam without its answers: {sheet}."
 
 
-def exam_sheet(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
+def exam_sheet(lessons: pages.Lessons) -> str:
     """A question from each lesson, without its answer, to be shortened and handed out."""
     parts = ["# Exam"]
     for (path, _), question in zip(lessons, _asked(lessons), strict=True):
@@ -45,7 +45,7 @@ def exam_sheet(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def page(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
+def page(lessons: pages.Lessons) -> str:
     """The whole page."""
     minutes = [plans.Lesson(path.name[:2], *pages.minutes(cells)) for path, cells in lessons]
     titles = {path.name[:2]: pages.title(path) for path, _ in lessons}
@@ -55,7 +55,7 @@ def page(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _asked(lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> list[exam.Question]:
+def _asked(lessons: pages.Lessons) -> list[exam.Question]:
     """The exam's question about each lesson; ValueError if a lesson has none."""
     found = exam.questions()
     if without := [pages.title(path) for path, _ in lessons if path.name[:2] not in found]:

@@ -34,17 +34,6 @@ def find(names: list[str], folder: Path = NOTEBOOKS) -> list[Path]:
     return list(dict.fromkeys(filter(None, found))) or every
 
 
-def strays(folder: Path) -> list[Path]:
-    """Notebooks in a folder and below it that are not lessons, so that no rule would be checked for them.
-
-    A lesson is in the folder itself and has a name like 02_topic.ipynb. What Jupyter keeps in hidden folders is left out.
-    """
-    there = (path for path in folder.rglob("*") if path.suffix.lower() == ".ipynb")
-    known = {*folder.glob("[0-9][0-9]_*.ipynb")}
-    seen = (path for path in there if not any(part.startswith(".") for part in path.relative_to(folder).parts))
-    return sorted(path for path in seen if path not in known)
-
-
 #: What reading a file as a notebook may raise if it is damaged, or not a notebook.
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 

@@ -12,6 +12,8 @@ from cs336kit.course import cells as kind
 from cs336kit.course.cells import Cell
 from cs336kit.course.roles import FURTHER, roles
 
+#: Some lessons in order, each with its cells.
+Lessons = Sequence[tuple[Path, Sequence[Cell]]]
 #: A reader's pace: words of prose a minute, seconds for a line of code, a figure or table, and a prediction.
 WORDS_PER_MINUTE, LINE, PICTURE, PREDICTION = 180, 8, 20, 60
 EXERCISE = re.compile(r"### Exercise (\d\d\.\d) (★{1,3}) (\d+) min · (\S.*)")
@@ -115,13 +117,17 @@ def promise(cells: Sequence[Cell]) -> str:
     return question(cells) or next(iter(lines), "").strip()
 
 
-def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "") -> str:
+def by_part(lessons: Lessons) -> Iterator[tuple[str, Lessons]]:
+    """The parts of the course that have some of these lessons, each with them."""
+    for name, first, last in PARTS:
+        if here := [(path, cells) for path, cells in lessons if first <= int(path.name[:2]) <= last]:
+            yield name, here
+
+
+def course_map(lessons: Lessons, folder: str = "") -> str:
     """All lessons by part, with their questions and minutes, as Markdown; folder: what precedes a link."""
     lines = []
-    for name, first, last in PARTS:
-        rows = [(path, cells) for path, cells in lessons if first <= int(path.name[:2]) <= last]
-        if not rows:
-            continue
+    for name, rows in by_part(lessons):
         lines += [f"**{name}**", "", "| lesson | its question | minutes | more for exercises |", "|---|---|---|---|"]
         for path, cells in rows:
             reading, exercises = minutes(cells)
@@ -132,7 +138,7 @@ def course_map(lessons: Sequence[tuple[Path, Sequence[Cell]]], folder: str = "")
     return "\n".join(lines).rstrip()
 
 
-def generated(lessons: Sequence[tuple[Path, Sequence[Cell]]], path: Path) -> tuple[str, list[str]]:
+def generated(lessons: Lessons, path: Path) -> tuple[str, list[str]]:
     """The first cell of a lesson with its line of times, and its generated cells: the footer, the map in the first one."""
     every = [other for other, _ in lessons]
     cells = dict(lessons)[path]
@@ -145,7 +151,7 @@ def generated(lessons: Sequence[tuple[Path, Sequence[Cell]]], path: Path) -> tup
     return first, [*filter(None, [footer(path, every)]), *maps]
 
 
-def write(notebook: Any, path: Path, lessons: Sequence[tuple[Path, Sequence[Cell]]]) -> None:
+def write(notebook: Any, path: Path, lessons: Lessons) -> None:
     """Write the generated parts of a page into a notebook (nbformat's node), with its slides and folds."""
     from nbformat.v4 import new_markdown_cell
 

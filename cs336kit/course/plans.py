@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import accumulate, combinations, pairwise
 
 #: Weeks with two sittings, and the minutes of a sitting; exercises are done at home.
 WEEKS, SITTING = 10, 50
@@ -65,23 +65,17 @@ def weeks(lessons: Sequence[Lesson]) -> list[Week]:
     if not lessons:
         return []
     count = min(WEEKS, -(-len(lessons) // 2))
-    most = -(-len(lessons) // count)
+    size, left = divmod(len(lessons), count)
 
-    @cache
-    def best(start: int, weeks: int) -> tuple[int, list[Week]] | None:
-        """The fewest minutes read at home from this lesson on, and the weeks for it; None if so many do not work."""
-        if weeks == 0:
-            return (0, []) if start == len(lessons) else None
-        found = []
-        for size in range(min(most, len(lessons) - start), 0, -1):
-            if rest := best(start + size, weeks - 1):
-                week = _week(lessons[start : start + size])
-                found.append((rest[0] + sum(lesson.reading for lesson in week.read_at_home), [week, *rest[1]]))
-        return min(found, key=lambda each: each[0], default=None)
+    def plan(larger: tuple[int, ...]) -> list[Week]:
+        """The plan in which these weeks have one lesson more than the others."""
+        ends = accumulate((size + (week in larger) for week in range(count)), initial=0)
+        return [_week(lessons[start:end]) for start, end in pairwise(ends)]
 
-    found = best(0, count)
-    assert found is not None
-    return found[1]
+    def at_home(plan: list[Week]) -> int:
+        return sum(lesson.reading for week in plan for lesson in week.read_at_home)
+
+    return min(map(plan, combinations(range(count), left)), key=at_home)
 
 
 def _week(lessons: Sequence[Lesson]) -> Week:

@@ -8,8 +8,6 @@ from cs336kit import _journal
 from cs336kit.course import pages
 from cs336kit.course.cells import Cell
 
-_Lesson = tuple[Path, Sequence[Cell]]
-
 
 def mark(path: Path, cells: Sequence[Cell], journal: _journal.Journal) -> str:
     """What the reader has done in a lesson, as "3 of 5 exercises, 6 guesses, within a factor of 1.4 in the middle"; or ""."""
@@ -23,7 +21,7 @@ def mark(path: Path, cells: Sequence[Cell], journal: _journal.Journal) -> str:
     return ", ".join(parts + ([f"within a factor of {middle:.2g} in the middle"] if middle else []))
 
 
-def following(lessons: Sequence[_Lesson], journal: _journal.Journal) -> str:
+def following(lessons: pages.Lessons, journal: _journal.Journal) -> str:
     """What is next, as a sentence: the first unsolved exercise, starting from the last lesson that was worked in."""
     begun = [place for place, (path, cells) in enumerate(lessons) if mark(path, cells, journal)]
     start = begun[-1] if begun else 0
@@ -51,7 +49,7 @@ def reset(agreed: bool) -> str:
             answer = ""
         if not re.fullmatch("y|yes", answer.strip().lower()):
             raise ValueError("nothing was forgotten: answer yes, or give --yes.")
-    _journal.forget(solved=True)
+    _journal.forget()
     return f"Forgotten: {held}."
 
 

@@ -96,14 +96,12 @@ def _lengths() -> str:
     return f":root {{ {root}--leading: {slide.LINE}; }}\n{larger}{colors}\n"
 
 
-def _listing(there: Sequence[tuple[Path, Sequence[Cell]]]) -> str:
+def _listing(there: pages.Lessons) -> str:
     from jinja2 import Template
 
-    rows: list[dict[str, Any]] = [
-        {"number": int(path.name[:2]), "deck": deck(path), "title": pages.title(path)}
-        | {"question": pages.promise(cells), "minutes": pages.minutes(cells)[0]}
-        for path, cells in there
-    ]
-    parts = [(name, [row for row in rows if first <= row["number"] <= last]) for name, first, last in pages.PARTS]
+    def row(path: Path, cells: Sequence[Cell]) -> dict[str, Any]:
+        about = {"question": pages.promise(cells), "minutes": pages.minutes(cells)[0]}
+        return {"deck": deck(path), "title": pages.title(path), **about}
+
     template = Template((_OURS / "list.html.j2").read_text(encoding="utf-8"))
-    return str(template.render(parts=[part for part in parts if part[1]]))
+    return str(template.render(parts=[(name, [row(*each) for each in here]) for name, here in pages.by_part(there)]))

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import symtable
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -37,6 +38,7 @@ _SYMBOL_RULES = {
 }
 #: What a lesson may call from teach.exercises.
 _FOR_READERS = ("check", "check_solution", "hint")
+_ANSWERS = re.compile(rf"[\w.]*\bexercises\b(?!\.(?:{'|'.join(_FOR_READERS)})\b)[\w.]*")
 #: A notebook as JSON or as nbformat's node, which is a dict too.
 Notebook = dict[str, Any]
 _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[A-Z]:\\\\Users")
@@ -103,13 +105,10 @@ def _counts(notebook: Notebook) -> Iterator[str]:
 
 
 def _slides(notebook: Notebook) -> Iterator[str]:
-    lines = 0
+    # Cells that are too much together are on several slides (`roles`).
     for cell, role in zip(notebook["cells"], roles(notebook["cells"]), strict=True):
-        if role == "skip" or not kind.is_code(cell):
-            lines = 0 if role in ("slide", "subslide") else lines
-            continue
-        lines = (0 if role == "subslide" else lines) + len(cell["source"].splitlines())
-        if lines > SLIDE_LINES and "exercise" not in kind.tags(cell):
+        lines = len(cell["source"].splitlines())
+        if lines > SLIDE_LINES and role != "skip" and kind.is_code(cell) and "exercise" not in kind.tags(cell):
             yield f"{kind.where(cell)} puts {lines} lines of code on a slide; {SLIDE_LINES} is the most"
 
 
@@ -139,7 +138,7 @@ def _generated(notebook: Notebook, path: Path) -> Iterator[str]:
     lessons = every(path.parent) if path.exists() else []
     if path not in dict(lessons):
         return
-    if not any(first <= int(path.name[:2]) <= last for _, first, last in pages.PARTS):
+    if not any(pages.by_part([(path, notebook["cells"])])):
         yield "it is in no part of the course, so no map and no list has it: add it to PARTS (cs336kit/course/pages.py)"
     first, texts = pages.generated(lessons, path)
     shown = [cell["source"] for cell in notebook["cells"] if "page" in kind.tags(cell)]
@@ -213,8 +212,9 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
         yield f"there are {len(stubs)} exercises and {len(solutions)} solutions"
     headings = re.findall(r"^### Exercise .*", "\n".join(_prose(notebook)), flags=re.M)
     for cell in _code(notebook):
-        if foreign := flow.reaches(cell["source"], "exercises", _FOR_READERS):
-            yield f"{kind.where(cell)} reaches {foreign}: a lesson may call {', '.join(_FOR_READERS)}, but never a right answer"
+        if foreign := _ANSWERS.search(cell["source"]):
+            may = ", ".join(_FOR_READERS)
+            yield f"{kind.where(cell)} reaches {foreign[0]}: a lesson may call {may}, but never a right answer"
     for i, (stub, solution) in enumerate(zip(stubs, solutions, strict=False), start=1):
         id = f"{number}.{i}"
         if i > len(headings) or not headings[i - 1].startswith(f"### Exercise {id} "):
@@ -236,15 +236,8 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
 
 def _bound(source: str) -> set[str]:
     """The names that a cell sets at its top level."""
-    names = set()
-    for node in flow.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        else:
-            names |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return names
+    symbols = symtable.symtable(ast.unparse(flow.parse(source)), "cell", "exec").get_symbols()
+    return {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
 
 
 def _notation(cell: Cell) -> Iterator[str]:

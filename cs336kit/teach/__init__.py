@@ -3,10 +3,10 @@
 from cs336kit import _needs_torch as _needs_torch
 from cs336kit.teach import exercises, explorers, figures
 from cs336kit.teach.claims import claims
-from cs336kit.teach.comparison import Comparison, compare, ledger
+from cs336kit.teach.comparison import compare
 from cs336kit.teach.configs import config_file
 from cs336kit.teach.devices import on_gpu
-from cs336kit.teach.numbers import gb, gib, si
+from cs336kit.teach.numbers import gib
 from cs336kit.teach.predictions import Revealed, calibration, reveal
 from cs336kit.teach.progress import progress
 from cs336kit.teach.side_by_side import side_by_side
@@ -14,7 +14,6 @@ from cs336kit.teach.tables import Table, table
 from cs336kit.teach.traps import expect
 
 __all__ = [
-    "Comparison",
     "Revealed",
     "Table",
     "calibration",
@@ -25,13 +24,10 @@ __all__ = [
     "expect",
     "explorers",
     "figures",
-    "gb",
     "gib",
-    "ledger",
     "on_gpu",
     "progress",
     "reveal",
-    "si",
     "side_by_side",
     "table",
 ]

@@ -60,11 +60,6 @@ def gib(count: float) -> str:
     return f"{_finite(count) / 2**30:.4g} GiB"
 
 
-def gb(count: float) -> str:
-    """Bytes in GB (10**9 bytes), for example ``2.42 GB``."""
-    return f"{_finite(count) / 1e9:.4g} GB"
-
-
 def si(value: float, unit: str) -> str:
     """A number with an SI prefix, for example ``312 TFLOP/s``; four significant digits.
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from cs336kit import _journal
 from cs336kit._journal import is_number
-from cs336kit.predict._common.checks import boolean
 from cs336kit.teach.comparison import SOURCES
 from cs336kit.teach.figures.guesses import guesses_against_answers
 from cs336kit.teach.figures.style import Figure
@@ -75,16 +74,11 @@ def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
     return Revealed(drawn.headers, drawn.rows, drawn.align, note=" ".join(filter(None, (note, first))))
 
 
-def calibration(*, reset: bool = False) -> Figure | str:
+def calibration() -> Figure | str:
     """Draw the reader's first guesses against the answers, as factors; while there are none, returns a sentence.
 
-    reset: forget all guesses, and return how many there were; solved exercises stay. Raises ValueError, which names the
-    file, when it cannot be read.
+    Raises ValueError, which names the file, when it cannot be read. `cs336kit lessons reset` forgets all guesses.
     """
-    boolean("reset", reset)
-    if reset:
-        number = len(_journal.forget(solved=False).guesses)
-        return "1 guess is forgotten." if number == 1 else f"{number} guesses are forgotten."
     kept = _journal.read()
     numbers, middle = _journal.ratios(kept.guesses), _journal.middle(kept.guesses)
     if middle is None:

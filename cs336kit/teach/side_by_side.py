@@ -6,7 +6,8 @@ from cs336kit.measure.program import TracedProgram
 from cs336kit.predict import Breakdown, Op, Program
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.operations import Item, Repeat
-from cs336kit.teach.comparison import Comparison, compare
+from cs336kit.teach.comparison import compare
+from cs336kit.teach.tables import Table
 
 #: The quantities that can be compared, with their units.
 _QUANTITIES = {"flops": "FLOPs", "saved_bytes": "bytes"}
@@ -15,7 +16,7 @@ _FUNCTIONS = {"nll_loss": "cross_entropy", "log_softmax": "cross_entropy", "inde
 _MODULES = {"attention norm": "norm1", "mlp norm": "norm2", "final norm": "final_norm", "head": "head"}
 
 
-def side_by_side(said: Program, ran: TracedProgram, quantity: str = "flops", *, keep: bool = False) -> Comparison:
+def side_by_side(said: Program, ran: TracedProgram, quantity: str = "flops") -> Table:
     """Compare a program of `predict` with what `measure.program` traced of `lm.DecoderOnly`, operation by operation.
 
     `quantity`: "flops" of the forward pass, or "saved_bytes", those kept for the backward pass. A row is a module and a
@@ -28,7 +29,7 @@ def side_by_side(said: Program, ran: TracedProgram, quantity: str = "flops", *, 
     predicted: dict[str, int] = {}
     for name, op, new in _one_by_one(said.items, {"block": -1, "expert": -1}, set()):
         _add(predicted, name, op.forward_flops if quantity == "flops" else new)
-    return compare(Breakdown(predicted, unit=unit), Breakdown(counted, unit=unit), how="counted", keep=keep)
+    return compare(Breakdown(predicted, unit=unit), Breakdown(counted, unit=unit), how="counted")
 
 
 def _add(parts: dict[str, int], name: str, amount: int) -> None:

@@ -76,7 +76,6 @@ def clone(tmp_path_factory):
     (root / "pages").mkdir()
     (root / "pages/planner.md").write_text("# The planner\n\n[first](notebooks/00_first.ipynb)\n")
     (root / "pages/explorers.md").write_text("# The explorers\n")
-    (root / "pages/whole.html").write_text("<title>As it is</title>")
     lessons(root / "notebooks")
     return root
 
@@ -127,7 +126,6 @@ def test_a_figure_is_shown_once_with_its_name_and_an_explorer_has_a_place(built)
 def test_home_cards_and_papers_follow_from_the_clone(built):
     home, cards = ((built / f"{name}.html").read_text() for name in ("index", "cards"))
     assert "What is first?" in home and 'href="CHANGELOG.html"' in home and 'href="planner.html"' in home
-    assert (built / "whole.html").read_text() == "<title>As it is</title>"
     assert not re.search(r"\{\w+\}", re.sub(r"<script.*?</script>", "", home, flags=re.S))
     assert "half of" in cards and "Discuss" not in cards and "two lines" in cards
 

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from cs336kit.course import cells as kind
-from cs336kit.course import exempt, flow, pages, structure
+from cs336kit.course import exempt, flow, pages
 from cs336kit.course.structure import problems
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -441,12 +441,6 @@ def test_what_no_rule_means():
         "notes",
     ):
         assert said not in found
-
-
-def test_a_lesson_without_a_heading_has_slides_of_15_lines_too():
-    for n, said in ((15, 0), (16, 1)):
-        cells = [*cells_of("import torch")(1), *cells_of("\n".join(["x"] * n))(1)]
-        assert len([*structure._slides({"cells": cells})]) == said
 
 
 def test_commands_that_only_a_notebook_knows_are_no_imports_and_no_names():

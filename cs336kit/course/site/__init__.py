@@ -14,7 +14,7 @@ from cs336kit.course import lessons
 from cs336kit.course.site import names, pyodide, settings, written
 from cs336kit.course.site.lesson import prepared
 
-#: Pages and files that are written by hand; every Markdown or HTML file in the first one becomes a page.
+#: Pages and files that are written by hand; every Markdown file in the first one becomes a page.
 PAGES, STATIC = Path(__file__).parent / "pages", Path(__file__).parent / "static"
 #: Where a site is built unless a different folder is named.
 INTO = Path("build/site")
@@ -62,10 +62,6 @@ def write_source(source: Path, root: Path) -> None:
         _write(source / name, text)
     static = Path(shutil.copytree(STATIC, source / "_static"))
     shutil.copy(root / MATHJAX, static)
-    extra = source / settings.EXTRA
-    extra.mkdir()
-    for file in PAGES.glob("*.html"):
-        shutil.copy(file, extra)
     pyodide.ship(source, root)
 
 

@@ -9,15 +9,12 @@ from cs336kit import __version__
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-#: The folder of source files that are copied unchanged.
-EXTRA = "_extra"
 #: Processes that read and write pages.
 PROCESSES = 2
 SETTINGS: dict[str, Any] = {
     "project": "cs336kit",
     "release": __version__,
     "extensions": ["myst_nb", "sphinx.ext.autodoc"],
-    "exclude_patterns": [EXTRA],
     "nb_execution_mode": "off",
     # Stored outputs contain no widgets, and their JavaScript would come from another host.
     "nb_ipywidgets_js": {},
@@ -39,7 +36,6 @@ SETTINGS: dict[str, Any] = {
     "html_title": "cs336kit",
     "html_static_path": ["_static"],
     "html_css_files": ["site.css"],
-    "html_extra_path": [EXTRA],
     "html_copy_source": False,
     "html_last_updated_fmt": None,
     "html_favicon": "_static/favicon.svg",

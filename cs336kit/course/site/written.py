@@ -12,7 +12,6 @@ from cs336kit.course.site import names
 from cs336kit.teach.claims import VERDICTS, claims
 from cs336kit.teach.explorers import every_claim
 
-Lessons = Sequence[tuple[Path, Sequence[kind.Cell]]]
 #: Documents of the clone that are pages of the site, if they exist.
 PAPERS = ("TEACHING.md", "CONTRIBUTING.md", "CHANGELOG.md")
 #: Pages besides the lessons, in order, and what home says about them; a page that does not exist is left out.
@@ -25,19 +24,18 @@ TOOLS = {
 CARD = re.compile(r"^(\*\*The card\*\*.*?)(?=^\*\*|\Z)", flags=re.M | re.S)
 
 
-def pages(lessons: Lessons, there: AbstractSet[str]) -> dict[str, str]:
+def pages(lessons: course.Lessons, there: AbstractSet[str]) -> dict[str, str]:
     """File name → Markdown of every page that is generated here; there: the names of the pages written by hand."""
     return {"index.md": home(lessons, there), "cards.md": cards(lessons), "claims.md": ledger(lessons)}
 
 
-def home(lessons: Lessons, there: AbstractSet[str]) -> str:
+def home(lessons: course.Lessons, there: AbstractSet[str]) -> str:
     """The first page: what the course is, how to start, the map, and the table of contents of the whole site."""
     by_hand = there - {Path(name).stem for name in PAPERS}
     tools = [name for name in dict.fromkeys([*TOOLS, *sorted(by_hand)]) if name in {*by_hand, "cards", "claims"}]
     rooms = names.rooms()
     papers = [Path(name).stem for name in PAPERS if Path(name).stem in there]
-    parts = [(title, [f"{NOTEBOOKS}/{path.stem}" for path, _ in lessons if first <= int(path.name[:2]) <= last])
-             for title, first, last in course.PARTS]  # fmt: skip
+    parts = [(title, [f"{NOTEBOOKS}/{path.stem}" for path, _ in here]) for title, here in course.by_part(lessons)]
     every = [("Look up", tools), *parts, ("The kit", [*rooms]), ("About", papers)]
     trees = [_tree(title, documents) for title, documents in every if documents]
     text = (Path(__file__).parent / "home.md").read_text(encoding="utf-8")
@@ -60,7 +58,7 @@ def _tree(title: str, documents: Sequence[str]) -> str:
     return "\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *documents, "```"])
 
 
-def cards(lessons: Lessons) -> str:
+def cards(lessons: course.Lessons) -> str:
     """The card of every lesson that has one, under its title."""
     found = []
     for path, cells in lessons:
@@ -72,7 +70,7 @@ def cards(lessons: Lessons) -> str:
     return "\n\n".join(["# The cards", "Each lesson ends with a card: what to remember of it.", *found])
 
 
-def ledger(lessons: Lessons) -> str:
+def ledger(lessons: course.Lessons) -> str:
     """Every claim of the ledger, with controls to choose among them if scripts are enabled."""
     tells = [f" Lesson {_link(path)} explains how." for path, _ in lessons if path.stem.endswith("_claims")]
     verdicts = "".join(f"<option>{verdict}</option>" for verdict in VERDICTS)

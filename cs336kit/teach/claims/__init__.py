@@ -1,7 +1,6 @@
 """The ledger of claims that circulate about this subject: what they say, what was computed, and what is true."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,15 +10,14 @@ from typing import Any
 VERDICTS = ("holds", "holds-with-condition", "imprecise", "typo", "wrong", "outdated")
 #: The file with what each claim says and what was computed for it; `cs336kit lessons claims` writes it.
 SETTLED = "settled.json"
-#: Who else says so, or in which words: useful to maintainers of the ledger, but not to readers.
-_SOURCES = re.compile(r"\s*\([^()]*\b(?:long|short|timestamped|fit-first|decoder)-notes\b[^()]*\)")
-#: The number of an equation that a reader does not have.
-_EQUATION = re.compile(r"^\([A-Z\d]+\.\d+\)\s*|\s*\(equation [A-Z\d]\.\d+\)")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One checkable statement: who makes it (`source`), what it says, and the verdict with the truth beside it."""
+    """One checkable statement: what it says, and the verdict with the truth beside it.
+
+    `source` says who makes it, who else says so, and the number of an equation: readers have none of these.
+    """
 
     id: str
     topic: str
@@ -27,11 +25,6 @@ class Claim:
     claim: str
     verdict: str
     truth: str
-
-    @property
-    def statement(self) -> str:
-        """The claim without the names of those who make it and without numbers of their equations."""
-        return without_sources(self.claim)
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class Settled:
     @property
     def truth(self) -> str:
         """What is true, as a sentence; empty if the ledger only says that the claim is."""
-        said = without_sources(self.claim.truth)
+        said = self.claim.truth
         if said.rstrip(".").lower() == "as stated":
             return ""
         first = said.split(" ", 1)[0]
@@ -106,8 +99,3 @@ def stored() -> Mapping[str, Mapping[str, Any]]:
     """The content of the file, by id: `said`, a list `so`, and a `source` where no computation can decide."""
     entries: dict[str, dict[str, Any]] = json.loads(resources.files(__name__).joinpath(SETTLED).read_text("utf-8"))
     return entries
-
-
-def without_sources(sentence: str) -> str:
-    """A sentence of the ledger without the names of those who say it, and without numbers of their equations."""
-    return _EQUATION.sub("", _SOURCES.sub("", sentence)).strip()

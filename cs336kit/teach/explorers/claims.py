@@ -58,9 +58,7 @@ class ClaimsExplorer(Explorer):
         topic, verdict, text = (self.choices[name] for name in ("topic", "verdict", "text"))
         there = one.claim.id in STORIES if topic == EIGHT else topic in (ALL, one.claim.topic)
         return (
-            there
-            and verdict in (ALL, one.claim.verdict)
-            and text.lower() in f"{one.claim.statement} {one.truth}".lower()
+            there and verdict in (ALL, one.claim.verdict) and text.lower() in f"{one.claim.claim} {one.truth}".lower()
         )
 
     def offers(self):
@@ -113,7 +111,7 @@ def every_claim() -> Ledger:
 
 def row(one: Settled) -> tuple[str, str, str, str, str]:
     """A claim for a reader: what is said, its value, what was computed, the verdict, what is true."""
-    return one.claim.statement, one.said, one.computed, one.claim.verdict, one.truth
+    return one.claim.claim, one.said, one.computed, one.claim.verdict, one.truth
 
 
 def claim_counts() -> dict[str, dict[str, int]]:

@@ -137,11 +137,6 @@ def test_a_stage_of_two_words_needs_no_quotes(monkeypatch, tmp_path):
     assert list(json.loads((tmp_path / "cpu.json").read_text())["stages"]) == ["training step"]
 
 
-def test_time_is_up(tmp_path, capsys):
-    assert gpu.main(["products", "--here", "--device", "cpu", "--tiny", "--out", str(tmp_path), "--minutes", "-1"]) == 0
-    assert "not started, time is up: 'products'" in capsys.readouterr().out and not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

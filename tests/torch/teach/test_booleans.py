@@ -1,21 +1,16 @@
 """What is True or False is nothing else: the word "no" would count as true."""
 
 import inspect
-from types import SimpleNamespace
 
 import pytest
 
 from cs336kit import measure, teach
-from cs336kit.predict import MODELS, program
 
 #: Each public function with such an argument, with what else it needs.
 CALLS = {
     measure.overlap_timeline: (),
     measure.program: (None, lambda: None),
     measure.transfer: (8,),
-    teach.calibration: (),
-    teach.compare: (("parameters", 1, 1),),
-    teach.side_by_side: (program(MODELS["gpt2"], batch=1, sequence=8), SimpleNamespace(operations=())),
 }
 
 

@@ -5,24 +5,23 @@ import pytest
 import torch
 
 from cs336kit.predict import Breakdown
-from cs336kit.teach import compare, comparison, ledger
+from cs336kit.teach import compare
 
 
-@pytest.fixture(autouse=True)
-def empty_ledger(monkeypatch):
-    monkeypatch.setattr(comparison, "_ledger", {})
+def ratios(table):
+    """Quantity → ``exact`` or measured ÷ predicted, as the table shows it."""
+    return {row[0]: row[-1] for row in table.rows}
 
 
 def test_equal_values_are_exact_and_others_a_ratio():
     table = compare(("a", 4, 4, "bytes"), ("b", 10, 11, "bytes"))
-    assert table.ratios == {"a": "exact", "b": "1.1000"}
-    assert not table.exact
-    assert compare(("a", 4, 4.0)).exact
+    assert ratios(table) == {"a": "exact", "b": "1.1000"}
+    assert ratios(compare(("a", 4, 4.0))) == {"a": "exact"}
 
 
 def test_what_no_float_can_hold_differs():
-    assert compare(("a", 10**400, 5), ("b", 5, 10**400), keep=False).ratios == {"a": "differs", "b": "differs"}
-    assert compare(("a", 10**400, 10**400), keep=False).exact
+    assert ratios(compare(("a", 10**400, 5), ("b", 5, 10**400))) == {"a": "differs", "b": "differs"}
+    assert ratios(compare(("a", 10**400, 10**400))) == {"a": "exact"}
 
 
 def test_text_is_aligned_and_deterministic():
@@ -45,7 +44,7 @@ def test_text_is_aligned_and_deterministic():
     ],
 )
 def test_a_ratio_near_one_has_the_digits_that_show_the_difference(predicted, measured, ratio):
-    assert compare(("p", predicted, measured)).ratios["p"] == ratio
+    assert ratios(compare(("p", predicted, measured)))["p"] == ratio
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_a_ratio_near_one_has_the_digits_that_show_the_difference(predicted, mea
     ],
 )
 def test_kinds_of_values(predicted, measured, ratio):
-    assert compare(("x", predicted, measured)).ratios["x"] == ratio
+    assert ratios(compare(("x", predicted, measured)))["x"] == ratio
 
 
 def test_units_are_known_and_never_mixed():
@@ -94,19 +93,6 @@ def test_tensors_with_elements_are_refused_with_a_remedy():
         compare(("x", torch.ones(2), torch.ones(2)))
 
 
-def test_the_ledger_keeps_rows_once_and_in_order():
-    for _ in range(2):
-        compare(("a", 1, 1, "GB"))
-        compare(("b", 2, 3, "GiB"))
-        compare(("seconds", 1.0, 1.1, "s"), keep=False)
-    assert list(ledger().ratios) == ["a", "b"]
-
-
-def test_an_empty_ledger_says_what_to_do():
-    with pytest.raises(ValueError, match="run the cells above"):
-        ledger()
-
-
 def test_breakdowns_are_compared_by_component_and_in_total():
     predicted = Breakdown({"norms": 10, "mlp": 40, "loss": 5}, unit="bytes")
     measured = Breakdown({"mlp": 40, "norms": 11, "copies": 4}, unit="bytes")
@@ -119,19 +105,12 @@ def test_breakdowns_are_compared_by_component_and_in_total():
         ("copies", "–", "4", "bytes", "differs"),
         ("total", "55", "55", "bytes", "exact"),
     )
-    assert not table.exact and compare(predicted, predicted).exact
+    assert {*ratios(compare(predicted, predicted)).values()} == {"exact"}
 
 
 def test_a_component_of_zero_that_one_side_lacks_is_not_exact():
-    assert (
-        compare(Breakdown({"a": 1, "b": 0}, unit="FLOPs"), Breakdown({"a": 1}, unit="FLOPs")).ratios["b"] == "differs"
-    )
-
-
-def test_only_the_named_total_of_breakdowns_enters_the_ledger():
-    parts = Breakdown({"norms": 10, "mlp": 40}, unit="bytes")
-    compare(parts, parts, total="kept for backward")
-    assert ledger().ratios == {"kept for backward": "exact"}
+    one, other = Breakdown({"a": 1, "b": 0}, unit="FLOPs"), Breakdown({"a": 1}, unit="FLOPs")
+    assert ratios(compare(one, other))["b"] == "differs"
 
 
 def test_breakdowns_need_one_unit_and_one_another():
@@ -145,9 +124,7 @@ def test_breakdowns_need_one_unit_and_one_another():
 
 def test_the_heading_says_where_the_second_number_comes_from():
     assert compare(("a", 1, 1), how="datasheet").headers == ("quantity", "predicted", "datasheet", "ratio")
-    assert ledger().headers == ("quantity", "predicted", "datasheet", "ratio")
-    compare(("b", 2.0, 2.5, "s"), how="counted")
-    assert ledger().headers == ("quantity", "predicted", "found", "how", "unit", "ratio")
-    assert [row[3] for row in ledger().rows] == ["datasheet", "counted"]
+    shown = compare(("b", 2.0, 2.5, "s"), how="counted")
+    assert shown.headers == ("quantity", "predicted", "counted", "unit", "ratio")
     with pytest.raises(ValueError, match="how='guessed' is not known.*measured, counted"):
         compare(("a", 1, 1), how="guessed")

@@ -95,15 +95,13 @@ def test_the_lesson_is_part_of_the_key_where_jupyterlab_tells_it(file, monkeypat
     assert list(_journal.read().guesses) == ["09 products"]
 
 
-def test_calibration_draws_factors_and_forgets_on_request(file):
+def test_calibration_draws_factors():
     assert "no guesses yet" in teach.calibration() and len(teach.calibration()) <= 100  # a line of JupyterLab's
     teach.reveal(2, of="products", counted=4)
     teach.reveal(9, of="days", computed=3)
     teach.reveal("copy", of="a word", counted="view")
     drawn = teach.calibration()
     assert "2 predictions" in drawn.alt and "products 0.5, days 3" in drawn.alt and "factor of 2.4" in drawn.alt
-    assert teach.calibration(reset=True) == "3 guesses are forgotten." and not file.exists()
-    assert "no guesses yet" in teach.calibration()
 
 
 def test_a_guess_counts_for_the_question_it_was_made_at(monkeypatch):
@@ -135,29 +133,6 @@ def test_a_guess_counts_for_the_question_it_was_made_at(monkeypatch):
 def test_one_guess_is_spoken_of_as_one():
     teach.reveal(2, of="products", counted=4)
     assert "for 1 prediction, half" in teach.calibration().alt
-    assert teach.calibration(reset=True) == "1 guess is forgotten."
-
-
-def test_what_is_solved_while_guesses_are_forgotten_is_kept(file, monkeypatch):
-    teach.reveal((2, 3), of="products", counted={"first": 4, "last": 4})
-    write, others = _journal.write, []
-
-    def after_another(journal):
-        if not others:
-            others.append(threading.Thread(target=_journal.note, kwargs={"what": "It", "solved": "00.1"}))
-            others[0].start()
-            others[0].join(0.2)  # it would be done by then, and waits
-        write(journal)
-
-    monkeypatch.setattr(_journal, "write", after_another)
-    assert teach.calibration(reset=True) == "2 guesses are forgotten."
-    others[0].join()
-    assert _journal.read() == _journal.Journal(solved=("00.1",))
-
-
-def test_where_nothing_is_kept_nothing_is_forgotten(monkeypatch):
-    monkeypatch.setenv(_journal.VARIABLE, _journal.OFF)
-    assert teach.calibration(reset=True) == "0 guesses are forgotten."
 
 
 @pytest.mark.parametrize(
