@@ -7,7 +7,7 @@ from cs336kit.measure.bits import Bits, all_values, bits
 from cs336kit.measure.device import device
 from cs336kit.measure.flops import flops
 from cs336kit.measure.graph import graph
-from cs336kit.measure.memory import StepMemory, memory_timeline, peak_bytes, resident_bytes, state_bytes, step_memory
+from cs336kit.measure.memory import StepMemory, memory_timeline, peak_bytes, state_bytes, step_memory
 from cs336kit.measure.mfu import mfu, this_accelerator
 from cs336kit.measure.operations import operations
 from cs336kit.measure.processes import run_ranks, sent_bytes
@@ -22,11 +22,11 @@ from cs336kit.measure.transfers import overlap_timeline, transfer
 
 __all__ = [
     "LECTURE_PRODUCT", "Bits", "Layout", "SavedActivations", "SavedTensor", "StepMemory", "TracedOp",
-    "TracedProgram", "all_values", "best_matmul", "bits", "collectives", "device", "flops",
-    "graph", "layout", "local_ranks", "memory_timeline", "mfu", "operations", "overlap_timeline",
-    "peak_bytes", "precisions", "product", "program", "recorded", "records", "resident_bytes", "rounded",
-    "run_ranks", "same_storage", "saved_activation_bytes", "seconds", "sent_bytes", "state_bytes", "step_memory",
-    "storage_bytes", "this_accelerator", "transfer", "view_or_copy",
+    "TracedProgram", "all_values", "best_matmul", "bits", "collectives", "device", "flops", "graph", "layout",
+    "local_ranks", "memory_timeline", "mfu", "operations", "overlap_timeline", "peak_bytes", "precisions",
+    "product", "program", "recorded", "records", "rounded", "run_ranks", "same_storage", "saved_activation_bytes",
+    "seconds", "sent_bytes", "state_bytes", "step_memory", "storage_bytes", "this_accelerator", "transfer",
+    "view_or_copy",
 ]  # fmt: skip
 
 
