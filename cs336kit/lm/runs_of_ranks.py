@@ -14,7 +14,7 @@ from cs336kit.lm.data import Batches, course_text, encode
 from cs336kit.lm.models import DecoderOnly
 from cs336kit.lm.parallel import check_runnable, parallelize
 from cs336kit.lm.precision import precision as policy_of
-from cs336kit.lm.run_parts import LONGEST, Pretraining, adamw, check_run, rate, split, summed_up
+from cs336kit.lm.pretrain import LONGEST, Pretraining, adamw, check_run, rate, split, summed_up
 from cs336kit.lm.runs import ProgressBar, seed_everything
 from cs336kit.predict import Layout, TransformerConfig
 from cs336kit.predict.layouts import as_layout
