@@ -75,15 +75,8 @@ def attention(
     if softcap is not None and (type(softcap) is not float or not 0 < softcap < math.inf):
         softcap = positive_number("softcap", softcap)
     if query.dim() == 2:
-        heads = (tensor.unsqueeze(0) for tensor in (query, key, value))
-        options: dict[str, Any] = {
-            "mask": mask,
-            "method": method,
-            "window": window,
-            "dropout": dropout,
-            "softcap": softcap,
-        }
-        return attention(*heads, **options).squeeze(0)
+        one = (tensor.unsqueeze(0) for tensor in (query, key, value))  # with an axis of one head
+        return attention(*one, mask=mask, method=method, window=window, dropout=dropout, softcap=softcap).squeeze(0)
     (*axes, A, Sq, h), (*key_axes, K, Skv, _) = query.shape, key.shape
     if A % K:
         raise ValueError(f"{A} query heads and {K} key/value heads: the second must divide the first.")

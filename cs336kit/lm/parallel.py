@@ -18,7 +18,7 @@ from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, check_divisible, 
 from cs336kit.lm.zero import ShardedOptimizer, local
 from cs336kit.predict import Layout
 from cs336kit.predict._common.checks import boolean, positive_number
-from cs336kit.predict.layouts import ALONE, as_layout, check_layout
+from cs336kit.predict.layouts import as_layout, check_layout
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 #: The axes of a layout from the outermost to the innermost, as `Layout` orders its ranks.
@@ -65,7 +65,7 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
 class Parallel(nn.Module):
     """What `parallelize` returns: `module` is this rank's part of the model."""
 
-    def __init__(self, model: DecoderOnly, layout: Layout = ALONE):
+    def __init__(self, model: DecoderOnly, layout: Layout):
         super().__init__()
         started = dist.is_available() and dist.is_initialized()
         check_runnable(model, layout, dist.get_world_size() if started else 1)

@@ -1,10 +1,13 @@
-"""Scaling laws fitted to runs with the three approaches of Hoffmann et al. 2022."""
+"""Scaling laws fitted to runs with the three approaches of Hoffmann et al. 2022.
+
+A run is any object with its `parameters`, `tokens`, `flops`, `budget` and `loss`, such as those of `recorded_sweep`.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import exp, isfinite, log
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,23 +20,6 @@ DELTA = 1e-3
 FARTHEST = 100
 
 
-@runtime_checkable
-class Finished(Protocol):
-    """A finished run, such as those of `recorded_sweep`."""
-
-    @property
-    def parameters(self) -> int: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def flops(self) -> int: ...
-    @property
-    def budget(self) -> float: ...
-    @property
-    def loss(self) -> float: ...
-
-
-R = TypeVar("R", bound=Finished)
 S = TypeVar("S")
 
 
@@ -67,7 +53,7 @@ def valley(parameters: Sequence[float], losses: Sequence[float]) -> tuple[float,
     return exp(middle + at), float(height - bend * at**2)
 
 
-def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: float = 0.8) -> Optima:
+def isoflop(runs: Sequence[Any], *, resamples: int = 200, seed: int = 0, level: float = 0.8) -> Optima:
     """Approach 2: for each budget, the minimum of a parabola through the losses over ln N; then lines through the minima.
 
     Tokens at a minimum are interpolated between the nearest runs, so FLOPs are counted and not taken as 6·N·D. Runs are
@@ -79,7 +65,7 @@ def isoflop(runs: Sequence[R], *, resamples: int = 200, seed: int = 0, level: fl
     if len(groups) < 2:
         raise ValueError(f"a line through the minima needs two budgets or more, got {len(groups)}: train more.")
 
-    def minima(groups: Sequence[Sequence[R]]) -> tuple[Minimum, ...] | None:
+    def minima(groups: Sequence[Sequence[Any]]) -> tuple[Minimum, ...] | None:
         found = [_minimum(group) for group in groups]
         return None if None in found else tuple(m for m in found if m is not None)
 
@@ -128,7 +114,7 @@ def envelope(runs: Sequence[Any], *, resamples: int = 200, seed: int = 0, level:
     return _optima([table], minima, resamples, seed, level)
 
 
-def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: float = 0.8) -> LossLaw:
+def fit_loss(runs: Sequence[Any], *, resamples: int = 50, seed: int = 0, level: float = 0.8) -> LossLaw:
     """Approach 3: fit L = E + A / N**α + B / D**β with the Huber loss of the difference of logarithms.
 
     Starts from the best points of a grid of 2,000; the runs are resampled. Five parameters take at least six runs of
@@ -140,7 +126,7 @@ def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: fl
         raise ValueError(f"five parameters need six different runs or more, got {different}: train more.")
     best = _polished(checked, _starts(checked))
 
-    def again(groups: Sequence[Sequence[R]]) -> tuple[float, float, float, float, float] | None:
+    def again(groups: Sequence[Sequence[Any]]) -> tuple[float, float, float, float, float] | None:
         if len({(run.parameters, run.tokens) for run in groups[0]}) < 6:
             return None
         return _numbers(groups[0], _polished(groups[0], [best]))
@@ -153,7 +139,7 @@ def fit_loss(runs: Sequence[R], *, resamples: int = 50, seed: int = 0, level: fl
     return LossLaw(*numbers, samples, fraction("level", level))
 
 
-def _minimum(group: Sequence[R]) -> Minimum | None:
+def _minimum(group: Sequence[Any]) -> Minimum | None:
     if len({run.parameters for run in group}) < 3:
         return None
     bottom = valley([run.parameters for run in group], [run.loss for run in group])
@@ -188,7 +174,7 @@ def _optima(
     return Optima(best, law("parameters"), law("tokens"))
 
 
-def _starts(runs: Sequence[R]) -> list[np.ndarray]:
+def _starts(runs: Sequence[Any]) -> list[np.ndarray]:
     """The five points (ln A, ln B, ln E, α, β) of the grid that fit best."""
     lowest = log(min(run.loss for run in runs))
     grid = product(
@@ -199,7 +185,7 @@ def _starts(runs: Sequence[R]) -> list[np.ndarray]:
     return sorted(places, key=lambda place: objective(place)[0])[:5]
 
 
-def _objective(runs: Sequence[R]) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+def _objective(runs: Sequence[Any]) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
     """The Huber loss at a point (ln A, ln B, ln E, α, β), in units of DELTA, and its gradient."""
     N, D, L = (np.log([getattr(run, name) for run in runs]) for name in ("parameters", "tokens", "loss"))
     one, none = np.ones_like(L), np.zeros_like(L)
@@ -226,7 +212,7 @@ def _objective(runs: Sequence[R]) -> Callable[[np.ndarray], tuple[float, np.ndar
     return objective
 
 
-def _polished(runs: Sequence[R], starts: Sequence[np.ndarray]) -> np.ndarray:
+def _polished(runs: Sequence[Any], starts: Sequence[np.ndarray]) -> np.ndarray:
     from scipy.optimize import minimize
 
     # The minimum is flat: with scipy's default tolerances, the last digits would decide where the search ends.
@@ -235,7 +221,7 @@ def _polished(runs: Sequence[R], starts: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(min(found, key=lambda each: each.fun).x)
 
 
-def _numbers(runs: Sequence[R], place: np.ndarray) -> tuple[float, float, float, float, float] | None:
+def _numbers(runs: Sequence[Any], place: np.ndarray) -> tuple[float, float, float, float, float] | None:
     """(E, A, B, α, β); None if the loss does not fall with both N and D, so that no split of a budget is best."""
     a, b, e, alpha, beta = map(float, place)
     # A term that the fit does not need is left so small that no run could reveal it.
@@ -245,7 +231,7 @@ def _numbers(runs: Sequence[R], place: np.ndarray) -> tuple[float, float, float,
     return (exp(e), exp(a), exp(b), alpha, beta) if seen and min(alpha, beta) > 0 and max(a, b) < 700 else None
 
 
-def _checked(runs: Sequence[R]) -> list[R]:
+def _checked(runs: Sequence[Any]) -> list[Any]:
     runs = list(runs)
     if not runs:
         raise ValueError("the sweep is empty: there is no run to fit.")
