@@ -195,8 +195,7 @@ def test_gradients_run_on_every_rank():
         dist.all_reduce(layer.weight.grad)
         assert [value.tolist() for value in ranks.values(layer.weight.grad)] == [[[3, 3]]] * 3
         # 8 bytes in three shares of 3 bytes, as large as the largest; each goes four times.
-        assert dict(ranks.sent.by_kind) == {"all-reduce": 4 * 3} and ranks.sent.total == 12
-        assert ranks.mesh.size() == ranks.group.size() == 3
+        assert [each.kind for each in ranks.sent] == ["all-reduce"] and ranks.sent.total == 4 * 3
     assert not dist.is_initialized()
 
 
