@@ -171,8 +171,7 @@ def test_what_a_dtensor_sends_is_seen_once():
 def test_of_a_dtensor_the_part_of_a_rank_counts():
     with fake_ranks(4):
         whole = distribute_tensor(torch.ones(8, 4), init_device_mesh("cpu", (4,)), [Shard(0)])
-        layout, part = measure.layout(whole), 4 * 2 * 4
-        assert (layout.shape, layout.view_bytes, layout.storage_bytes) == ((2, 4), part, part)
+        part = 4 * 2 * 4
         assert measure.storage_bytes(whole, whole + 1) == 2 * part
         # The first time torch finds the layout of the result by fake tensors of the whole.
         assert measure.peak_bytes(lambda: whole * 3) == measure.peak_bytes(lambda: whole * 3) == part
