@@ -68,12 +68,10 @@ def attention(
     Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023.
     """
     known("attention method", method, dict.fromkeys(ATTENTION))
-    if type(dropout) is not float or not 0 <= dropout <= 1:  # a boolean is no probability
-        dropout = fraction("dropout", dropout, zero=True)
+    dropout = fraction("dropout", dropout, zero=True)
     check_mask(mask)
     window = None if window is None else positive_int("window", window)
-    if softcap is not None and (type(softcap) is not float or not 0 < softcap < math.inf):
-        softcap = positive_number("softcap", softcap)
+    softcap = None if softcap is None else positive_number("softcap", softcap)
     if query.dim() == 2:
         one = (tensor.unsqueeze(0) for tensor in (query, key, value))  # with an axis of one head
         return attention(*one, mask=mask, method=method, window=window, dropout=dropout, softcap=softcap).squeeze(0)

@@ -62,7 +62,7 @@ def pretrain_ranks(
         check_runnable(model, layout, count)
         ranks = parallelize(model, layout)
         optimizer = ranks.optimizer(lambda weights: adamw(weights, max_lr))
-        batches = iter(Batches(learned, batch=batch, sequence=sequence, seed=seed, device=where))
+        batches = Batches(learned, batch=batch, sequence=sequence, seed=seed, device=where)
         losses: list[float] = []
         clock = time.process_time if where.type == "cpu" else time.perf_counter
         start = clock()
