@@ -1,6 +1,7 @@
 """Precision policies: how a training step differs in fp32, tf32, bf16, fp16 and fp8."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
