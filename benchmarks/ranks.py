@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cs336kit import lm, measure
-from cs336kit.lm.zero import local
+from cs336kit._torch import local
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import Layout, TransformerConfig, peak_moments, program, saved_activation_bytes, step_peak
 from cs336kit.predict._walking.states import gradient_bytes

@@ -166,6 +166,23 @@ def scaled_product(
     return torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=dtype, use_fast_accum=fast)
 
 
+@contextmanager
+def fp32_products(rounding: str, *, device: str = "cuda") -> Iterator[None]:
+    """Let a device's products of fp32 numbers round their inputs to TF32 ("tf32") or not ("ieee") inside the block.
+
+    torch's older function, set_float32_matmul_precision, cannot be mixed with this.
+    """
+    setting = torch.backends.cuda.matmul if device == "cuda" else torch.backends.mkldnn.matmul
+    before = setting.fp32_precision
+    setting.fp32_precision = rounding
+    try:
+        yield
+    finally:
+        setting.fp32_precision = "none"  # follow torch.backends.fp32_precision again, if it did before
+        if setting.fp32_precision != before:
+            setting.fp32_precision = before
+
+
 def module_hooks(before: Callable, after: Callable) -> list:
     """Call `before(module, inputs)` and `after(module, inputs, output)` around every module; returns handles to remove."""
     return [register_module_forward_pre_hook(before), register_module_forward_hook(after, always_call=True)]

@@ -45,8 +45,7 @@ from cs336kit.lm.layers import (
 from cs336kit.lm.models import Cruncher, DecoderOnly, Llama
 from cs336kit.lm.optimizers import SGD, AdaGrad, Adam, AdamW, Momentum, Optimizer, RMSProp
 from cs336kit.lm.precision import POLICIES, LossScaler, Policy, precision
-from cs336kit.lm.pretrain import pretrain
-from cs336kit.lm.run_parts import Pretraining
+from cs336kit.lm.pretrain import Pretraining, pretrain
 from cs336kit.lm.runs import ProgressBar, seed_everything
 from cs336kit.lm.scaling import envelope, fit_loss, isoflop, valley
 from cs336kit.lm.speculation import Speculated, accept, speculative

@@ -68,22 +68,13 @@ def attention(
     Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023.
     """
     known("attention method", method, dict.fromkeys(ATTENTION))
-    if type(dropout) is not float or not 0 <= dropout <= 1:  # a boolean is no probability
-        dropout = fraction("dropout", dropout, zero=True)
+    dropout = fraction("dropout", dropout, zero=True)
     check_mask(mask)
     window = None if window is None else positive_int("window", window)
-    if softcap is not None and (type(softcap) is not float or not 0 < softcap < math.inf):
-        softcap = positive_number("softcap", softcap)
+    softcap = None if softcap is None else positive_number("softcap", softcap)
     if query.dim() == 2:
-        heads = (tensor.unsqueeze(0) for tensor in (query, key, value))
-        options: dict[str, Any] = {
-            "mask": mask,
-            "method": method,
-            "window": window,
-            "dropout": dropout,
-            "softcap": softcap,
-        }
-        return attention(*heads, **options).squeeze(0)
+        one = (tensor.unsqueeze(0) for tensor in (query, key, value))  # with an axis of one head
+        return attention(*one, mask=mask, method=method, window=window, dropout=dropout, softcap=softcap).squeeze(0)
     (*axes, A, Sq, h), (*key_axes, K, Skv, _) = query.shape, key.shape
     if A % K:
         raise ValueError(f"{A} query heads and {K} key/value heads: the second must divide the first.")

@@ -3,23 +3,21 @@
 "Equal" refers to torch's for-loop, `foreach=False`: foreach, the default on a GPU, rounds differently in bf16.
 """
 
-import math
 from collections.abc import Callable
 from difflib import get_close_matches
-from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from cs336kit.predict._common.checks import shown
+from cs336kit.predict._common.checks import boolean, non_negative_number, shown
 
 Group = dict[str, Any]
 
 
 class Optimizer(torch.optim.Optimizer):
-    """A torch optimizer whose whole arithmetic is `update`, called once per parameter that has a gradient.
+    """A torch optimizer whose whole arithmetic is `update`, called once per parameter that has a gradient, and `decay`.
 
     Parameter groups, `zero_grad`, hooks, schedulers and `state_dict` come from torch.optim.Optimizer, and the
     state and group names are torch's, so a `state_dict` can be exchanged with torch's optimizer of the same name.
@@ -41,15 +39,18 @@ class Optimizer(torch.optim.Optimizer):
         """Change one parameter in place, and `self.state[parameter]`, a dict that is empty before the first step."""
         raise TypeError(f"{type(self).__name__} has no update rule: write update(parameter, gradient, group).")
 
+    def decay(self, parameter: Tensor, gradient: Tensor, group: Group) -> Tensor:
+        """Return the gradient plus that of the L2 penalty λ‖p‖²/2, before the update."""
+        return gradient.add(parameter, alpha=group["weight_decay"])
+
     def check(self, group: Group) -> None:
         """Refuse invalid hyper-parameters, and convert NumPy's numbers to Python's; subclasses extend this."""
         for name in self.numbers:
-            group[name] = at_least_zero(name, group[name])
+            group[name] = non_negative_number(name, group[name])
         for name in self.shares:
             group[name] = decay_rate(name, group[name])
         for name in ("maximize", "nesterov", "centered"):
-            if not isinstance(group.get(name, False), bool):
-                raise ValueError(f"{name} is {shown(group[name])}; it must be True or False.")
+            boolean(name, group.get(name, False))
         for name, value in self.left_out.items():
             if group.setdefault(name, value) != value:
                 raise ValueError(
@@ -71,6 +72,8 @@ class Optimizer(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     gradient = -parameter.grad if group["maximize"] else parameter.grad
+                    if group.get("weight_decay", 0) != 0:
+                        gradient = self.decay(parameter, gradient, group)
                     self.update(parameter, gradient, group)
         return loss
 
@@ -117,17 +120,10 @@ class Optimizer(torch.optim.Optimizer):
             self.check(group)
 
 
-def at_least_zero(name: str, value: Any) -> int | float:
-    """Return `value` as a plain number if it is finite, real and ≥ 0, NumPy's included; else ValueError."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{name} is {shown(value)}; it must be a finite number of at least 0, such as 0.01.")
-    return int(value) if isinstance(value, Integral) else float(value)
-
-
 def decay_rate(name: str, value: Any) -> int | float:
     """Return `value` if it is in [0, 1), the share of the past that a running average keeps; else ValueError."""
-    if (rate := at_least_zero(name, value)) >= 1:
-        raise ValueError(f"{name} is {value!r}; it must be at least 0 and below 1, such as 0.9.")
+    if (rate := non_negative_number(name, value)) >= 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, such as 0.9, got {value!r}.")
     return rate
 
 
@@ -141,7 +137,7 @@ class SGD(Optimizer):
     """p ← p − lr·g; keeps no state.
 
     `weight_decay` λ adds λp to the gradient (the L2 penalty λ‖p‖²/2). Equal to torch.optim.SGD(foreach=False) to the
-    last bit, because each of the two lines is one `add` with `alpha` (a scaled addition rounds once).
+    last bit, because either is one `add` with `alpha` (a scaled addition rounds once).
     """
 
     left_out = {"momentum": 0, "dampening": 0, "nesterov": False}  # noqa: RUF012
@@ -150,8 +146,6 @@ class SGD(Optimizer):
         super().__init__(params, lr=lr, weight_decay=weight_decay, maximize=maximize)
 
     def update(self, parameter, gradient, group):
-        if group["weight_decay"] != 0:
-            gradient = gradient.add(parameter, alpha=group["weight_decay"])
         parameter.add_(gradient, alpha=-group["lr"])
 
 
@@ -184,8 +178,6 @@ class Momentum(Optimizer):
 
     def update(self, parameter, gradient, group):
         state, momentum = self.state[parameter], group["momentum"]
-        if group["weight_decay"] != 0:
-            gradient = gradient.add(parameter, alpha=group["weight_decay"])
         if state.get("momentum_buffer") is None:
             velocity = state["momentum_buffer"] = gradient.detach().clone()
         else:
@@ -229,8 +221,6 @@ class AdaGrad(Optimizer):
             self.start(parameter, group)
         state = self.state[parameter]
         state["step"] += 1
-        if group["weight_decay"] != 0:
-            gradient = gradient.add(parameter, alpha=group["weight_decay"])
         rate = group["lr"] / (1 + (state["step"].item() - 1) * group["lr_decay"])
         state["sum"].addcmul_(gradient, gradient, value=1)
         parameter.addcdiv_(gradient, state["sum"].sqrt().add_(group["eps"]), value=-rate)
@@ -266,8 +256,6 @@ class RMSProp(Optimizer):
         if not state:
             state.update(self.start(parameter, group))
         state["step"] += 1
-        if group["weight_decay"] != 0:
-            gradient = gradient.add(parameter, alpha=group["weight_decay"])
         square = state["square_avg"]
         square.mul_(group["alpha"]).addcmul_(gradient, gradient, value=1 - group["alpha"])
         if group["centered"]:
@@ -306,10 +294,6 @@ class Adam(Optimizer):
             raise ValueError(f"betas is {shown(group['betas'])}; it must be a pair of numbers, such as (0.9, 0.999).")
         group["betas"] = tuple(decay_rate(f"betas[{index}]", beta) for index, beta in enumerate(group["betas"]))
 
-    def decay(self, parameter, gradient, group):
-        """Return the gradient plus that of the L2 penalty, which so goes through m and v."""
-        return gradient.add(parameter, alpha=group["weight_decay"])
-
     def update(self, parameter, gradient, group):
         state = self.state[parameter]
         if not state:
@@ -317,8 +301,6 @@ class Adam(Optimizer):
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
-        if group["weight_decay"] != 0:
-            gradient = self.decay(parameter, gradient, group)
         (beta1, beta2), step = group["betas"], state["step"].item()
         mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
         square = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from cs336kit import _torch
 from cs336kit.lm.experts import DividedExperts
 from cs336kit.lm.layers import MixtureOfExperts
 from cs336kit.lm.models import DecoderOnly, check_positions
 from cs336kit.lm.stages import Stage, schedule_of, tie
 from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, check_divisible, cut_of, divide
-from cs336kit.lm.zero import ShardedOptimizer, local
+from cs336kit.lm.zero import ShardedOptimizer
 from cs336kit.predict import Layout
 from cs336kit.predict._common.checks import boolean, positive_number
-from cs336kit.predict.layouts import ALONE, as_layout, check_layout
+from cs336kit.predict.layouts import as_layout, check_layout
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 #: The axes of a layout from the outermost to the innermost, as `Layout` orders its ranks.
@@ -65,7 +66,7 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
 class Parallel(nn.Module):
     """What `parallelize` returns: `module` is this rank's part of the model."""
 
-    def __init__(self, model: DecoderOnly, layout: Layout = ALONE):
+    def __init__(self, model: DecoderOnly, layout: Layout):
         super().__init__()
         started = dist.is_available() and dist.is_initialized()
         check_runnable(model, layout, dist.get_world_size() if started else 1)
@@ -211,7 +212,7 @@ class Parallel(nn.Module):
         """Where this rank accumulates the gradient of a parameter: all of it, or with zero2 its own rows."""
         if self.shards is not None and self.layout.stage == 2:
             return self.shards.own[parameter].grad
-        return None if parameter.grad is None else local(parameter.grad)
+        return None if parameter.grad is None else _torch.local(parameter.grad)
 
     def _add_up(self) -> None:
         """Reduce the gradients, once per step."""
@@ -282,7 +283,7 @@ class Parallel(nn.Module):
 
     def _own_gradients(self) -> list[tuple[str, Tensor]]:
         named = self.module.named_parameters()
-        return [(name, local(parameter.grad)) for name, parameter in named if parameter.grad is not None]
+        return [(name, _torch.local(parameter.grad)) for name, parameter in named if parameter.grad is not None]
 
     @torch.no_grad()
     def gathered(self, *, gradients: bool = False) -> dict[str, Tensor]:

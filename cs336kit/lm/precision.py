@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cs336kit import _torch
 from cs336kit.lm.float8 import transformer_engine, use_float8, use_transformer_engine
 from cs336kit.predict import POLICIES as TYPES
 from cs336kit.predict import PrecisionPolicy
@@ -116,11 +117,11 @@ class Policy:
 
     def forward(self) -> AbstractContextManager[Any]:
         if not self.types.casts:
-            return _fp32_matmul(self.matmul)
+            return _torch.fp32_products(self.matmul)
         return torch.autocast(self.device.type, dtype=_TORCH[self.types.products])
 
     def backward(self, loss: Tensor) -> None:
-        with _fp32_matmul(self.matmul):
+        with _torch.fp32_products(self.matmul):
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
@@ -229,17 +230,3 @@ def precision(name: str, *, device: torch.device | str = "cpu", **options: Any) 
     `engine=` for fp8.
     """
     return known("precision policy", name, POLICIES)(device, **options)
-
-
-@contextmanager
-def _fp32_matmul(rounding: str) -> Iterator[None]:
-    """Let a GPU's fp32 matmuls use TF32 ("tf32") or not ("ieee"), and restore the setting afterward."""
-    before = torch.backends.cuda.matmul.fp32_precision
-    # If matmuls have no setting of their own, the global one is read: "none" lets them follow it again.
-    if before == torch.backends.fp32_precision:
-        before = "none"
-    torch.backends.cuda.matmul.fp32_precision = rounding
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.fp32_precision = before

@@ -14,7 +14,7 @@ from cs336kit.lm.data import Batches, course_text, encode
 from cs336kit.lm.models import DecoderOnly
 from cs336kit.lm.parallel import check_runnable, parallelize
 from cs336kit.lm.precision import precision as policy_of
-from cs336kit.lm.run_parts import LONGEST, Pretraining, adamw, check_run, rate, split, summed_up
+from cs336kit.lm.pretrain import LONGEST, Pretraining, adamw, check_run, rate, split, summed_up
 from cs336kit.lm.runs import ProgressBar, seed_everything
 from cs336kit.predict import Layout, TransformerConfig
 from cs336kit.predict.layouts import as_layout
@@ -62,7 +62,7 @@ def pretrain_ranks(
         check_runnable(model, layout, count)
         ranks = parallelize(model, layout)
         optimizer = ranks.optimizer(lambda weights: adamw(weights, max_lr))
-        batches = iter(Batches(learned, batch=batch, sequence=sequence, seed=seed, device=where))
+        batches = Batches(learned, batch=batch, sequence=sequence, seed=seed, device=where)
         losses: list[float] = []
         clock = time.process_time if where.type == "cpu" else time.perf_counter
         start = clock()

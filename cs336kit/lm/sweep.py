@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from cs336kit.lm.pretrain import pretrain, small_llama
-from cs336kit.lm.run_parts import Pretraining
+from cs336kit.lm.pretrain import Pretraining, pretrain, small_llama
 from cs336kit.lm.whole_file import write_whole
 from cs336kit.predict._common.checks import positive_int, positive_number
 from cs336kit.predict.accounting import training_flops, without_embeddings

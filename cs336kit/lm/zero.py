@@ -8,11 +8,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-def local(tensor: Any) -> Tensor:
-    """This rank's part of a tensor that may be a DTensor."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
 class ShardedOptimizer:
     """Updates this rank's rows of every parameter and gathers the rows of the other ranks.
 

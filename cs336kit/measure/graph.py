@@ -1,6 +1,6 @@
 """Read the graph of a result: which operations computed it, and which bytes each of them saves for backward."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -62,23 +62,8 @@ class Graph:
     @property
     def saved_bytes(self) -> int:
         """Bytes saved for backward, each storage once, without parameters and other leaves, which exist anyway."""
-        return sum(bytes for bytes, kind in self._storages() if kind == "tensor")
-
-    @property
-    def leaf_bytes(self) -> int:
-        """Bytes of the parameters and other leaves that nodes refer to, each storage once."""
-        return sum(bytes for bytes, kind in self._storages() if kind != "tensor")
-
-    def node(self, tensor: str) -> Node:
-        """The node of the tensor with this name."""
-        for node in self.nodes:
-            if node.tensor == tensor:
-                return node
-        names = ", ".join(node.tensor for node in self.nodes if node.tensor)
-        raise ValueError(f"no node is named {tensor!r}. Named nodes: {names or 'none; give names={...}'}.")
-
-    def _storages(self) -> Iterable[tuple[int, str]]:
-        return {saved.storage: (saved.bytes, saved.kind) for node in self.nodes for saved in node.saved}.values()
+        storages = {saved.storage: saved for node in self.nodes for saved in node.saved}
+        return sum(saved.bytes for saved in storages.values() if saved.kind == "tensor")
 
 
 def graph(result, *, names: Mapping[str, torch.Tensor] | None = None) -> Graph:

@@ -1,9 +1,7 @@
-"""Bytes that are alive while a function or a training step runs, in this process, and in an optimizer."""
+"""Bytes that are alive while a function or a training step runs, and in an optimizer."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -152,22 +150,6 @@ def no_gradients(model: nn.Module):
     """Refuse a model with old gradients, which a measured step would free."""
     if any(parameter.grad is not None for parameter in model.parameters()):
         raise ValueError("the model has gradients from before, which the step would free: call model.zero_grad() first")
-
-
-def resident_bytes() -> int:
-    """The resident set of this process in bytes, including memory-mapped pages that it has touched.
-
-    Read from Linux's /proc, elsewhere from psutil; RuntimeError if there is neither.
-    """
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    try:
-        import psutil
-    except ImportError:
-        message = "the resident set is read from /proc or by psutil, and neither is here: pip install psutil."
-        raise RuntimeError(message) from None
-    return psutil.Process().memory_info().rss
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> Breakdown:

@@ -1,7 +1,6 @@
 """Time matrix products over sizes and dtypes: the fastest gives the peak that this machine really reaches."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -83,22 +82,8 @@ def product(
         function = lambda: _torch.scaled_product(a, b, scale_a=one, scale_b=one)  # noqa: E731
     else:
         function = lambda: a @ b  # noqa: E731
-    with _fp32_products(where, "tf32" if allow_tf32 else "ieee"):
+    with _torch.fp32_products("tf32" if allow_tf32 else "ieee", device=where.type):
         return Product(precision, (rows, inner, columns), seconds(function, device=where, **timing))
-
-
-@contextmanager
-def _fp32_products(where: torch.device, way: str) -> Iterator[None]:
-    """Set how a device multiplies fp32 numbers inside the block; torch's older function cannot be mixed with this."""
-    place = torch.backends.cuda.matmul if where.type == "cuda" else torch.backends.mkldnn.matmul
-    before = place.fp32_precision
-    place.fp32_precision = way
-    try:
-        yield
-    finally:
-        place.fp32_precision = "none"  # follow torch.backends.fp32_precision again
-        if place.fp32_precision != before:
-            place.fp32_precision = before
 
 
 def best_matmul(products: Sequence[Product], *, precision: str) -> float:

@@ -12,15 +12,13 @@ from cs336kit._torch.flops import flop_counter
 from cs336kit.measure._trace import OUTSIDE, Frame, LiveStorages, SavedTensor, Trace
 from cs336kit.measure.device import runnable
 from cs336kit.measure.memory import no_gradients
-from cs336kit.predict import Breakdown
-from cs336kit.predict._common.checks import boolean, known, positive_int
+from cs336kit.predict._common.checks import boolean
 from cs336kit.predict._common.grid import as_html, as_text
 
-#: What `TracedProgram.by_module` can sum, with its unit.
-QUANTITIES = {
-    "flops": "FLOPs", "backward_flops": "FLOPs", "saved_bytes": "bytes", "output_bytes": "bytes", "backward_bytes": "bytes",
-}  # fmt: skip
-_FIELDS = [quantity for quantity in QUANTITIES if quantity != "saved_bytes"]
+#: What is counted of an operation while it runs.
+_COUNTED = ("flops", "backward_flops", "output_bytes", "backward_bytes")
+#: The columns of the table.
+_QUANTITIES = ("flops", "backward_flops", "saved_bytes", "output_bytes", "backward_bytes")
 
 
 @dataclass(frozen=True)
@@ -71,20 +69,11 @@ class TracedProgram:
         """Bytes saved for the backward pass, as `measure.saved_activation_bytes` counts them."""
         return sum(op.saved_bytes for op in self.operations)
 
-    def by_module(self, depth: int | None = None, *, quantity: str = "flops") -> Breakdown:
-        """One of QUANTITIES by place, cut to `depth` parts; operations of the model's own code are "(model)"."""
-        unit = known("quantity", quantity, QUANTITIES)
-        parts: Counter[str] = Counter()
-        end = depth if depth is None else positive_int("depth", depth)
-        for op in self.operations:
-            parts[".".join(op.place.split(".")[:end]) or "(model)"] += getattr(op, quantity)
-        return Breakdown({place: amount for place, amount in parts.items() if amount}, unit=unit)
-
     def _rows(self):
-        yield "place", "operation", *QUANTITIES
+        yield "place", "operation", *_QUANTITIES
         for op in self.operations:
-            yield op.place or "(model)", op.name, *(f"{getattr(op, quantity):,}" for quantity in QUANTITIES)
-        yield "total", "", *(f"{sum(getattr(op, quantity) for op in self.operations):,}" for quantity in QUANTITIES)
+            yield op.place or "(model)", op.name, *(f"{getattr(op, quantity):,}" for quantity in _QUANTITIES)
+        yield "total", "", *(f"{sum(getattr(op, quantity) for op in self.operations):,}" for quantity in _QUANTITIES)
 
     def __repr__(self) -> str:
         return as_text(list(self._rows()), "<<>>>>>", gap=2)
@@ -94,24 +83,17 @@ class TracedProgram:
         return as_html(head, body, "<<>>>>>", total=True)
 
 
-def program(
-    model: nn.Module,
-    loss: Callable[[], Tensor],
-    *,
-    backward: bool = False,
-    optimizer: torch.optim.Optimizer | None = None,
-) -> TracedProgram:
+def program(model: nn.Module, loss: Callable[[], Tensor], *, backward: bool = False) -> TracedProgram:
     """Run `loss()`, which calls `model`, and list the operations that torch ran, in forward order.
 
     The list has every call of a torch function that allocates a storage, multiplies matrices, writes in place or saves a
     tensor, but no views. Nested calls belong to the outer function (`F.cross_entropy` is one operation). `backward=True`
-    also runs the backward pass, attributes it to the operations, and leaves the gradients; with an `optimizer`, the peak
-    is that of a whole step: backward, step, and gradients freed. Conventions as in `measure.flops`,
-    `saved_activation_bytes` and `memory_timeline`: beyond what existed before, without scratch memory.
+    also runs the backward pass, attributes it to the operations, and leaves the gradients. Conventions as in
+    `measure.flops`, `saved_activation_bytes` and `memory_timeline`: beyond what existed before, without scratch memory.
     Errors: TypeError if `loss` cannot be called, ValueError for old gradients or a result that is not a scalar with a graph.
     """
     runnable("measure.program", loss)
-    if boolean("backward", backward) or optimizer is not None:
+    if boolean("backward", backward):
         no_gradients(model)
     recorder = _Recorder()
     trace = recorder.trace
@@ -122,7 +104,7 @@ def program(
         with trace.watching(saved=True), flop_counter(recorder.count), recorder.storages:
             output = loss()
         saved = trace.saved()
-        if backward or optimizer is not None:
+        if backward:
             if not isinstance(output, Tensor) or output.numel() != 1 or not output.requires_grad:
                 raise ValueError(
                     "backward starts from a loss: the function must return one number that requires a gradient."
@@ -132,11 +114,6 @@ def program(
                 with trace.watching():
                     _torch.run_backward(output, seed)
             recorder.settle()
-        if optimizer is not None:
-            recorder.optimizing = True
-            with recorder.storages:
-                optimizer.step()
-                optimizer.zero_grad()
         return TracedProgram(recorder.operations(saved), recorder.peak, recorder.peak_at)
     finally:
         # Both refer back to the recorder: the cycle would keep the model alive until garbage collection.
@@ -149,7 +126,7 @@ class _Recorder:
     def __init__(self):
         self.trace = Trace(leaving=self._left)
         self.storages = LiveStorages(starting=self._starting, ran=self._ran)
-        self.peak, self.peak_at, self.optimizing = 0, "", False
+        self.peak, self.peak_at = 0, ""
         self._done: dict[Frame, Counter[str]] = {}
         #: the running call, whether it is in backward, and the storages that it made
         self._here = self.trace.frame(), _torch.in_backward()
@@ -186,7 +163,9 @@ class _Recorder:
                 frame = first[name][repeated[name] - 1]
             amounts.setdefault(frame, Counter()).update(done)
         return tuple(
-            TracedOp(frame.place, _name(frame), saved=tuple(kept.get(frame, ())), **{key: done[key] for key in _FIELDS})
+            TracedOp(
+                frame.place, _name(frame), saved=tuple(kept.get(frame, ())), **{key: done[key] for key in _COUNTED}
+            )
             for frame, done in sorted(amounts.items(), key=lambda item: (item[0] is OUTSIDE, item[0].serial))
         )
 
@@ -200,15 +179,13 @@ class _Recorder:
             self._here = here
 
     def _ran(self, operator, made: set[int]):
-        if self.optimizing:
-            self._made.clear()
-        elif made or _torch.writes(operator):
+        if made or _torch.writes(operator):
             self._amounts(self._here[0])
             self._made |= made
         if self.storages.live > self.peak:
             frame, backward = self._here
             place = f"{frame.place}/{_name(frame)}".lstrip("/") + " (backward)" * backward
-            self.peak, self.peak_at = self.storages.live, "optimizer" if self.optimizing else place
+            self.peak, self.peak_at = self.storages.live, place
 
     def _left(self, frame: Frame):
         if frame is self._here[0]:

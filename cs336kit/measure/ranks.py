@@ -1,7 +1,6 @@
 """Several ranks inside this process, where every line runs for each of them, and the collectives that ranks run."""
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cs336kit._torch.collectives import Collectives, rank_values, start_fake_ranks, start_local_ranks
-from cs336kit.predict import Breakdown, ring_bytes
+from cs336kit.predict import ring_bytes
 from cs336kit.predict._common.checks import positive_int
 from cs336kit.predict._common.grid import as_html, as_text
 
@@ -35,17 +34,9 @@ class Sent(list[Collective]):
     """The collectives that ran, in order."""
 
     @property
-    def by_kind(self) -> Breakdown:
-        """Bytes that each rank sends in rings, for each kind of collective."""
-        parts: Counter[str] = Counter()
-        for each in self:
-            parts[each.kind] += each.bytes
-        return Breakdown(parts, unit="bytes")
-
-    @property
     def total(self) -> int:
         """Bytes that each rank sends in rings."""
-        return self.by_kind.total
+        return sum(each.bytes for each in self)
 
     _HEAD = "collective", "ranks", "bytes of the whole", "bytes each rank sends"
 
@@ -73,7 +64,6 @@ class LocalRanks:
 
     def __init__(self, count: int, mode, sent: Sent):
         self.count, self.sent, self._mode = count, sent, mode
-        self._mesh = None
 
     def each(self, function: Callable[[int], Tensor]) -> Tensor:
         """One tensor of which every rank holds its own value, `function(rank)`. All values must have the same shape."""
@@ -87,20 +77,6 @@ class LocalRanks:
     def values(self, tensor: Tensor) -> list[Tensor]:
         """The value that each rank holds, as plain tensors; all hold the same of a tensor made outside the ranks."""
         return [value.detach() for value in rank_values(tensor, self.count)]
-
-    @property
-    def group(self):
-        """The process group of all ranks."""
-        return torch.distributed.group.WORLD
-
-    @property
-    def mesh(self):
-        """A one-dimensional device mesh of all ranks, for DTensor."""
-        if self._mesh is None:
-            from torch.distributed.device_mesh import init_device_mesh
-
-            self._mesh = init_device_mesh("cpu", (self.count,))
-        return self._mesh
 
     def __repr__(self) -> str:
         return f"{self.count} local ranks that have run {len(self.sent)} collectives"

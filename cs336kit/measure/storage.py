@@ -1,12 +1,10 @@
-"""Which memory a tensor uses: storages counted once, the layout of a view, and whether an operation copies."""
+"""Which memory a tensor uses: storages counted once, and whether an operation copies."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import torch
 
 from cs336kit import _torch
-from cs336kit.predict._common.grid import as_html, as_text
 
 
 def _storage(name: str, tensor: object) -> torch.UntypedStorage:
@@ -52,51 +50,6 @@ def storage_bytes(*tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
         storage = _storage(f"tensor {number}", tensor)
         storages[_torch.key_of(storage)] = storage
     return sum(storage.nbytes() for storage in storages.values())
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor reads its storage. Strides and offset count elements."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    contiguous: bool
-    dtype: torch.dtype
-    view_bytes: int  #: elements of the tensor × bytes per element
-    storage_bytes: int  #: of its whole storage
-
-    def _rows(self) -> list[tuple[str, str]]:
-        return [
-            ("shape", str(self.shape)),
-            ("strides", str(self.strides)),
-            ("offset", str(self.offset)),
-            ("contiguous", str(self.contiguous)),
-            ("dtype", str(self.dtype)),
-            ("bytes of the view", f"{self.view_bytes:,}"),
-            ("bytes of the storage", f"{self.storage_bytes:,}"),
-        ]
-
-    def __repr__(self) -> str:
-        return as_text(self._rows(), "<<", gap=2)
-
-    def _repr_html_(self) -> str:
-        return as_html((), self._rows(), "<<")
-
-
-def layout(tensor: torch.Tensor) -> Layout:
-    """Shape, strides, offset and contiguity of a tensor (for a DTensor, this rank's part), and its bytes and its storage's."""
-    storage = _storage("the argument of layout", tensor)
-    tensor = _torch.local(tensor)
-    return Layout(
-        shape=tuple(tensor.shape),
-        strides=tuple(tensor.stride()),
-        offset=tensor.storage_offset(),
-        contiguous=tensor.is_contiguous(),
-        dtype=tensor.dtype,
-        view_bytes=tensor.numel() * tensor.element_size(),
-        storage_bytes=storage.nbytes(),
-    )
 
 
 def view_or_copy(operation: Callable, *tensors: torch.Tensor) -> str:

@@ -383,7 +383,7 @@ def test_an_entry_that_is_marked_as_a_folder_is_refused(tmp_path):
             "lr of the optimizer's group 0 is None",
         ),
         ("optimizer", lambda o: {**o, "param_groups": [{**o["param_groups"][0], "lr": "fast"}]}, "group 0 is 'fast'"),
-        ("optimizer", lambda o: {**o, "param_groups": [{**o["param_groups"][0], "lr": -1.0}]}, "lr is -1.0"),
+        ("optimizer", lambda o: {**o, "param_groups": [{**o["param_groups"][0], "lr": -1.0}]}, "lr must be a finite"),
         ("data", lambda data: {"drawn": 3}, "its data state was refused: 'generator'"),
         ("policy", lambda policy: {"scale": 2.0}, "its policy state was refused: 'clean_steps'"),
     ],

@@ -9,8 +9,7 @@ import torch.nn.functional as functional
 
 from cs336kit import lm, predict
 from cs336kit.cli import main
-from cs336kit.lm.pretrain import small_llama
-from cs336kit.lm.run_parts import adamw, check_run, held_out_loss, rate, split
+from cs336kit.lm.pretrain import adamw, check_run, held_out_loss, rate, small_llama, split
 from cs336kit.measure import flops as count_flops
 
 SIZES = {"layers": 1, "d_model": 16, "heads": 2, "d_ff": 48, "vocab": 256, "context": 16}

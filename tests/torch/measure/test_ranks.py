@@ -171,8 +171,7 @@ def test_what_a_dtensor_sends_is_seen_once():
 def test_of_a_dtensor_the_part_of_a_rank_counts():
     with fake_ranks(4):
         whole = distribute_tensor(torch.ones(8, 4), init_device_mesh("cpu", (4,)), [Shard(0)])
-        layout, part = measure.layout(whole), 4 * 2 * 4
-        assert (layout.shape, layout.view_bytes, layout.storage_bytes) == ((2, 4), part, part)
+        part = 4 * 2 * 4
         assert measure.storage_bytes(whole, whole + 1) == 2 * part
         # The first time torch finds the layout of the result by fake tensors of the whole.
         assert measure.peak_bytes(lambda: whole * 3) == measure.peak_bytes(lambda: whole * 3) == part
@@ -195,8 +194,7 @@ def test_gradients_run_on_every_rank():
         dist.all_reduce(layer.weight.grad)
         assert [value.tolist() for value in ranks.values(layer.weight.grad)] == [[[3, 3]]] * 3
         # 8 bytes in three shares of 3 bytes, as large as the largest; each goes four times.
-        assert dict(ranks.sent.by_kind) == {"all-reduce": 4 * 3} and ranks.sent.total == 12
-        assert ranks.mesh.size() == ranks.group.size() == 3
+        assert [each.kind for each in ranks.sent] == ["all-reduce"] and ranks.sent.total == 4 * 3
     assert not dist.is_initialized()
 
 

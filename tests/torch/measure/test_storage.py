@@ -49,20 +49,6 @@ def test_storage_bytes_of_a_model_counts_tied_weights_once():
     assert measure.storage_bytes([*a.parameters(), *b.parameters()]) == 64
 
 
-def test_layout_of_a_view():
-    x = torch.arange(12, dtype=torch.float32).view(3, 4)
-    seen = measure.layout(x[1:, ::2])
-    assert (seen.shape, seen.strides, seen.offset) == ((2, 2), (4, 2), 4)
-    assert (seen.contiguous, seen.view_bytes, seen.storage_bytes) == (False, 16, 48)
-    assert "bytes of the storage  48" in repr(seen)
-    assert "(4, 2)" in seen._repr_html_()
-
-
-def test_layout_of_an_expanded_tensor_is_larger_than_its_storage():
-    seen = measure.layout(torch.ones(1).expand(1_000_000))
-    assert (seen.view_bytes, seen.storage_bytes, seen.strides) == (4_000_000, 4, (0,))
-
-
 @pytest.mark.parametrize(
     ("operation", "kind"),
     [
@@ -98,8 +84,6 @@ def test_what_is_not_a_tensor_gets_a_sentence(value):
     x = torch.zeros(3)
     with pytest.raises(ValueError, match="must be a torch tensor"):
         measure.same_storage(x, value)
-    with pytest.raises(ValueError, match="must be a torch tensor"):
-        measure.layout(value)
     with pytest.raises(ValueError, match="must be a torch tensor"):
         measure.view_or_copy(lambda x: x, value)
     with pytest.raises(ValueError, match="must be a torch tensor"):

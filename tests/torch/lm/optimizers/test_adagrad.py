@@ -44,5 +44,5 @@ def test_a_group_added_later_starts_from_its_own_value():
 
 @pytest.mark.parametrize("name", ["lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"])
 def test_refusals(name):
-    with pytest.raises(ValueError, match=f"{name} is -1; it must be a finite number of at least 0"):
+    with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0, got -1"):
         lm.AdaGrad([torch.nn.Parameter(torch.ones(1))], **{name: -1})

@@ -41,10 +41,10 @@ def test_decoupled_decay_shrinks_what_has_no_gradient_signal():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"betas": (1.0, 0.999)}, r"betas\[0\] is 1.0; it must be at least 0 and below 1"),
-        ({"betas": (0.9, float("nan"))}, r"betas\[1\] is nan"),
+        ({"betas": (1.0, 0.999)}, r"betas\[0\] must be at least 0 and below 1, such as 0.9, got 1.0"),
+        ({"betas": (0.9, float("nan"))}, r"betas\[1\] must be a finite number of at least 0, got nan"),
         ({"betas": 0.9}, r"betas is 0.9; it must be a pair"),
-        ({"eps": -1e-8}, "eps is -1e-08"),
+        ({"eps": -1e-8}, "eps must be a finite number of at least 0, got -1e-08"),
     ],
 )
 @pytest.mark.parametrize("make", [lm.Adam, lm.AdamW])

@@ -86,7 +86,7 @@ def test_weight_decay_is_torchs(ours, theirs, options, decay):
 
 def test_groups_are_checked_too_and_a_refused_group_is_not_added():
     optimizer = lm.Adam([torch.nn.Parameter(torch.ones(1))])
-    with pytest.raises(ValueError, match=r"lr is -3"):
+    with pytest.raises(ValueError, match=r"lr must be a finite number of at least 0, got -3"):
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))], "lr": -3})
     assert len(optimizer.param_groups) == 1
 
@@ -179,7 +179,7 @@ def test_what_is_changed_after_the_start_is_checked_at_the_step(name, value):
     optimizer = lm.AdamW([{"params": [first]}, {"params": [second]}])
     first.grad, second.grad = torch.ones(1), torch.ones(1)
     optimizer.param_groups[1][name] = value
-    with pytest.raises(ValueError, match=f"{name} is {value}"):
+    with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0, got {value}"):
         optimizer.step()
     assert first.item() == second.item() == 0
 
@@ -200,9 +200,9 @@ def test_numbers_of_numpy_are_numbers(number):
 
 def test_a_refusal_is_one_short_sentence():
     model = torch.nn.Linear(200, 200)
-    with pytest.raises(ValueError, match=r"lr is \[Parameter.*; it must be a finite number") as caught:
+    with pytest.raises(ValueError, match=r"lr must be a finite number of at least 0, got \[Parameter") as caught:
         lm.SGD(model.parameters(), list(model.parameters()))
     assert len(str(caught.value)) < 200
     for options in ({"maximize": "no"}, {"nesterov": 1}):
-        with pytest.raises(ValueError, match=f"{next(iter(options))} is .*; it must be True or False"):
+        with pytest.raises(ValueError, match=f"{next(iter(options))} must be True or False"):
             lm.Momentum(model.parameters(), **options)

@@ -34,10 +34,10 @@ def test_the_first_step_is_not_corrected_for_bias():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"alpha": 1.0}, "alpha is 1.0; it must be at least 0 and below 1"),
-        ({"alpha": -0.1}, "alpha is -0.1"),
-        ({"eps": float("inf")}, "eps is inf"),
-        ({"momentum": "0.9"}, "momentum is '0.9'"),
+        ({"alpha": 1.0}, "alpha must be at least 0 and below 1, such as 0.9, got 1.0"),
+        ({"alpha": -0.1}, "alpha must be a finite number of at least 0, got -0.1"),
+        ({"eps": float("inf")}, "eps must be a finite number of at least 0, got inf"),
+        ({"momentum": "0.9"}, "momentum must be a finite number of at least 0, got '0.9'"),
     ],
 )
 def test_refusals(options, sentence):

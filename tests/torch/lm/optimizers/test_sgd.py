@@ -56,12 +56,12 @@ def test_the_buffer_is_a_sum_that_does_not_alias_the_gradient():
 @pytest.mark.parametrize(
     ("make", "options", "sentence"),
     [
-        (lm.SGD, {"lr": -1}, r"lr is -1; it must be a finite number of at least 0"),
-        (lm.SGD, {"lr": float("nan")}, r"lr is nan"),
-        (lm.SGD, {"lr": True}, r"lr is True"),
-        (lm.SGD, {"weight_decay": -0.1}, r"weight_decay is -0.1"),
+        (lm.SGD, {"lr": -1}, r"lr must be a finite number of at least 0, got -1"),
+        (lm.SGD, {"lr": float("nan")}, r"lr must be a finite number of at least 0, got nan"),
+        (lm.SGD, {"lr": True}, r"lr must be a finite number of at least 0, got True"),
+        (lm.SGD, {"weight_decay": -0.1}, r"weight_decay must be a finite number of at least 0, got -0.1"),
         (lm.Momentum, {"momentum": 0}, r"without momentum use SGD"),
-        (lm.Momentum, {"momentum": -0.5}, r"momentum is -0.5"),
+        (lm.Momentum, {"momentum": -0.5}, r"momentum must be a finite number of at least 0, got -0.5"),
         (lm.Momentum, {"nesterov": True, "dampening": 0.1}, r"with nesterov=True only 0 is allowed"),
     ],
 )
