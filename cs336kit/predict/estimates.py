@@ -43,27 +43,6 @@ def kaplan_flops(config: TransformerConfig, *, sequence: int) -> Breakdown:
     return Breakdown(rows, unit="FLOPs")
 
 
-def chinchilla_flops(config: TransformerConfig, *, batch: int, sequence: int) -> Breakdown:
-    """Forward FLOPs of `batch` sequences as the Chinchilla paper counts them.
-
-    It counts the embedding as a product with one-hot vectors, all S×S pairs, 3 FLOPs per softmax element, and an MLP of
-    two matrices. Training is three times this. Source: Hoffmann et al. 2022, arXiv:2203.15556, appendix F.
-    """
-    c, batch, sequence = _checked(config, batch, sequence)
-    tokens = batch * sequence
-    rows = {
-        "embeddings": 2 * tokens * c.vocab * c.d_model,
-        "attention: QKV": c.layers * 2 * 3 * tokens * c.d_model * c.query_width,
-        "attention: key @ query logits": c.layers * 2 * tokens * sequence * c.query_width,
-        "attention: softmax": c.layers * 3 * c.heads * tokens * sequence,
-        "attention: softmax @ values": c.layers * 2 * tokens * sequence * c.query_width,
-        "attention: final linear": c.layers * 2 * tokens * c.query_width * c.d_model,
-        "dense block": c.layers * 2 * tokens * 2 * c.d_model * c.d_ff,
-        "final logits": 2 * tokens * c.d_model * c.vocab,
-    }
-    return Breakdown(rows, unit="FLOPs")
-
-
 def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, embeddings: bool = True) -> int:
     """Training FLOPs as 6·N·P with P all parameters, or without the two embedding tables (`embeddings=False`).
 
@@ -103,13 +82,6 @@ def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, b
         "mlp dropout mask": row,
     }
     return Breakdown(parts, unit="bytes")
-
-
-def paper_break_even_batch(config: TransformerConfig, *, sequence: int) -> float:
-    """B_min of the decoder notes, 6D²/(8DS + AS²): activations of the 2022 paper at E = 4, weights 12LD² only."""
-    check_config(config)
-    S = positive_int("sequence", sequence)
-    return 6 * config.d_model**2 / (8 * config.d_model * S + config.heads * S**2)
 
 
 def _checked(config: object, batch: object, sequence: object) -> tuple[TransformerConfig, int, int]:
