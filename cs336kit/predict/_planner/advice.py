@@ -20,10 +20,9 @@ from cs336kit.predict._planner.chip import Chip, allowance
 from cs336kit.predict._planner.memory import memory
 from cs336kit.predict._planner.question import Question, settled
 from cs336kit.predict.layouts import AXES, Layout
-from cs336kit.predict.transformer import TransformerConfig
 
 
-def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
+def advice(q: Question, chip: Chip) -> tuple[Advice, ...]:
     """Each single change that makes it fit, cheapest first; if there is none, as many of them together as it takes."""
 
     @cache  # several changes are tried more than once
@@ -31,14 +30,14 @@ def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
         try:
             changed = settled(replace(q, **changes))
             free, _ = allowance(q.allowance, memory_bytes=chip.memory_bytes, count=changed.count)
-            return memory(changed, P).total + free.total - chip.memory_bytes
+            return memory(changed).total + free.total - chip.memory_bytes
         except ValueError:
             return inf  # an impossible question is no advice
 
     def fits(**changes: Any) -> bool:
         return over(**changes) <= 0
 
-    options = sorted(single_changes(q, P, chip, fits, over), key=lambda one: (one.slower is None, one.slower or 0))
+    options = sorted(single_changes(q, chip, fits, over), key=lambda one: (one.slower is None, one.slower or 0))
     options = [one for one in options if over(**one.changes) < inf]
     helps = [one for one in options if fits(**one.changes)]
     if any("count" not in one.changes for one in helps):
@@ -59,7 +58,7 @@ def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
 
 def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
     """What may help if nothing else does on the same accelerators: other ways to divide the model; or ""."""
-    if q.count == 1 or not isinstance(q.model, TransformerConfig) or any("count" not in one.changes for one in found):
+    if q.count == 1 or q.config is None or any("count" not in one.changes for one in found):
         return ""
     if q.flavour != "course":
         return ""

@@ -9,7 +9,6 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import active_parameters
-from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
 #: Raised whenever a key of the JSON output changes its meaning or is removed.
@@ -130,8 +129,8 @@ class Plan:
     @property
     def active_parameters(self) -> int:
         """Parameters used in computing one token."""
-        model = self.question.model
-        return active_parameters(model).total if isinstance(model, TransformerConfig) else self.parameters
+        config = self.question.config
+        return active_parameters(config).total if config else self.parameters
 
     @property
     def accelerator_hours(self) -> float | None:

@@ -6,13 +6,12 @@ from math import inf
 from typing import Any
 
 from cs336kit.predict._planner.chip import Chip
-from cs336kit.predict._planner.memory import extra_flops, mfu_seconds, wire, writes_scores
+from cs336kit.predict._planner.memory import extra_flops, mfu_seconds, parameter_count, wire, writes_scores
 from cs336kit.predict._planner.question import FUSED, Question
 from cs336kit.predict.layouts import STAGES, Layout, as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import largest
-from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
 #: The axes along which replicas are counted.
@@ -40,21 +39,19 @@ class Advice:
         return f"{self.change}: {self.costs}"
 
 
-def single_changes(
-    q: Question, P: int, chip: Chip, fits: Callable[..., bool], over: Callable[..., float]
-) -> Iterator[Advice]:
+def single_changes(q: Question, chip: Chip, fits: Callable[..., bool], over: Callable[..., float]) -> Iterator[Advice]:
     """Every single change that could help."""
-    if isinstance(q.model, TransformerConfig):
+    if q.config:
         yield from _of_kernels(q)
         yield from _of_layout(q, chip, over)
     if q.optimizer in FUSED and not q.fused and over(fused=True) < over():  # the optimizer's step is the peak
         costs = "no more FLOPs, and one kernel for the whole step"
         yield Advice("a fused optimizer (--fused)", {"fused": True}, 0.0, costs)
-    if isinstance(q.model, TransformerConfig):
+    if q.config:
         yield from _of_activations(q, chip, fits, over)
     yield from _of_states(q)
     if q.layout is None and not q.sharded and q.count > 1 and over(sharded=True) < inf:
-        yield _sharding(q, P, chip)
+        yield _sharding(q, chip)
     found = enough(q, over, {})
     if found:
         words, changes = found
@@ -156,14 +153,14 @@ def _split(q: Question, size: int) -> dict[str, Any]:
     return {**changes, "layout": layout}
 
 
-def _sharding(q: Question, P: int, chip: Chip) -> Advice:
+def _sharding(q: Question, chip: Chip) -> Advice:
     """ZeRO 3 gathers the weights twice and scatters gradients once; replicas reduce gradients: two ways of a ring."""
     change = f"sharding over the {q.count} accelerators (leave --replicated out)"
-    if isinstance(q.model, TransformerConfig):
+    if q.config:
         more, seconds, slower = _sent(q, chip, {"sharded": True})
         return Advice(change, {"sharded": True}, slower, _on_the_wire(more, seconds, slower))
     kind = POLICIES[q.precision]
-    share = P * (q.count - 1) / q.count
+    share = parameter_count(q) * (q.count - 1) / q.count
     more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
     seconds = more / chip.link if chip.link and q.count <= q.per_node else None
     return Advice(change, {"sharded": True}, None, _on_the_wire(more, seconds, None))
