@@ -23,7 +23,6 @@ from cs336kit._cli.arguments import (
 )
 from cs336kit._cli.model import model_of
 from cs336kit._cli.words import components
-from cs336kit.predict._planner.advice import elsewhere
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
 from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS, usual_sequence
@@ -227,13 +226,11 @@ def answered(arguments: list[str]) -> Answered:
     """What the command says to these words."""
     question, asked = _question(arguments)
     answer = plan(before_layouts(question) if asked["find"] else question)
-    if isinstance(question.model, TransformerConfig):
-        # Where layouts are looked for, no note asks to.
-        notes = [
-            note for note in answer.notes if not (asked["find"] and note == elsewhere(answer.question, answer.advice))
-        ]
-        notes += [*question.model.notes, *batch_note(answer.question, question.global_batch)]
-        answer = dataclasses.replace(answer, notes=tuple(notes))
+    if question.config:
+        notes = (*answer.notes, *question.config.notes, *batch_note(answer.question, question.global_batch))
+        answer = dataclasses.replace(answer, notes=notes)
+    if asked["find"]:  # where layouts are looked for, nothing asks to
+        answer = dataclasses.replace(answer, other_layouts="")
     layouts = found(answer, global_batch=question.global_batch) if asked["find"] else None
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 

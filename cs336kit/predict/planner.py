@@ -7,7 +7,7 @@ from math import ceil
 from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
-from cs336kit.predict._planner.advice import advice, elsewhere
+from cs336kit.predict._planner.advice import advice, other_layouts
 from cs336kit.predict._planner.answer import KEYS as KEYS
 from cs336kit.predict._planner.answer import Plan as Plan
 from cs336kit.predict._planner.changes import Advice as Advice
@@ -47,7 +47,6 @@ def plan(question: Question) -> Plan:
     sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
     advised = () if fits else advice(q, what)
-    other = "" if fits else elsewhere(q, advised)
     asides = [
         *_notes(q),
         *_of_transformers(q, memory.total),
@@ -59,7 +58,8 @@ def plan(question: Question) -> Plan:
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if q.config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
         advice=advised, largest_model=_largest(q, room),
-        flavour=of.flavour(q, what), notes=(*filter(None, [other]), *what.notes, *filter(None, asides)), wire=sent,
+        flavour=of.flavour(q, what), notes=(*what.notes, *filter(None, asides)),
+        other_layouts="" if fits else other_layouts(q, advised), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
         accelerators_within_days=_enough(q, flops, what.peak), mfu_seconds=of.mfu_seconds(q, what),
         asked=of.asked_of_products(q, what) if seconds else None,

@@ -281,20 +281,18 @@ def test_together_only_what_it_takes(monkeypatch):
 def test_where_more_accelerators_are_all_that_helps_a_layout_may(changes, sentence):
     question = dataclasses.replace(RUN, **changes)
     more = single.Advice("more", {"count": 16}, None, "twice")
-    assert planner.elsewhere(question, ()) == planner.elsewhere(question, (more,)) == sentence
-    assert planner.elsewhere(question, (more, single.Advice("less", {"chunks": 8}, 0.5, "half"))) == ""
+    assert planner.other_layouts(question, ()) == planner.other_layouts(question, (more,)) == sentence
+    assert planner.other_layouts(question, (more, single.Advice("less", {"chunks": 8}, 0.5, "half"))) == ""
 
 
 def test_the_answers_name_what_helps_on_the_same_accelerators():
     eight = plan(Question(MODELS["llama-3-70b"], layout="fsdp=8", checkpointing=True))
     assert [one.changes["layout"] for one in eight.advice] == [Layout(fsdp=32)]
-    assert eight.notes[0].endswith("--count 8 --find in place of --layout")
+    assert eight.other_layouts.endswith("--count 8 --find in place of --layout")
     two = plan(Question(MODELS["llama-3-8b"], count=2))
-    assert two.advice[0].changes == {"optimizer": "adamw8bit", "fused": False} and not any(
-        "--find" in note for note in two.notes
-    )
+    assert two.advice[0].changes == {"optimizer": "adamw8bit", "fused": False} and not two.other_layouts
     long = plan(Question(MODELS["llama-3-70b"], count=8, sequence=8192, batch=2))
-    assert not long.fits and "--checkpointing --find" in long.notes[0]
+    assert not long.fits and "--checkpointing --find" in long.other_layouts
 
 
 def test_what_sharding_sends_is_no_flops():

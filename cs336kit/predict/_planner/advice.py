@@ -56,7 +56,7 @@ def advice(q: Question, chip: Chip) -> tuple[Advice, ...]:
     return tuple(helps) or tuple(_more_accelerators(q, over, beside))
 
 
-def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
+def other_layouts(q: Question, found: tuple[Advice, ...]) -> str:
     """What may help if nothing else does on the same accelerators: other ways to divide the model; or ""."""
     if q.count == 1 or q.config is None or any("count" not in one.changes for one in found):
         return ""

@@ -111,6 +111,8 @@ class Plan:
     largest_model: int
     flavour: str
     notes: tuple[str, ...]
+    #: other ways to divide the model over the same accelerators, where nothing else helps on these; or ""
+    other_layouts: str = ""
     #: bytes that one accelerator sends in a step; None with one accelerator, and for a number of parameters
     wire: Breakdown | None = None
     #: seconds of one optimizer step, with attention over all pairs; None if a number for it is missing
@@ -256,7 +258,7 @@ class Plan:
             "wire_bytes": None if self.wire is None else dict(self.wire.items()),
             "layouts": None,
             **dict.fromkeys(("largest_batch", "explain", "sensitivity")),
-            "notes": list(self.notes),
+            "notes": [*filter(None, [self.other_layouts]), *self.notes],
         }
         # The other keys are attributes of this answer, or else fields of its question.
         return {key: values[key] if key in values else getattr(self if hasattr(self, key) else q, key) for key in KEYS}

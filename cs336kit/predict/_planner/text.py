@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.words import accelerators, amount, billions, duration, folded, row, size
 from cs336kit.predict._links import node_of
-from cs336kit.predict._planner.advice import elsewhere
 from cs336kit.predict._planner.memory import largest_bytes_per_parameter
 from cs336kit.predict._planner.step import step
 
@@ -142,8 +141,6 @@ def _memory(plan: "Plan") -> Iterator[str]:
 def _verdict(plan: "Plan") -> Iterator[str]:
     q = plan.question
     left = plan.chip.memory_bytes - plan.allowance.total - plan.memory.total
-    pointer = "" if plan.fits or plan.advice else elsewhere(q, ())
-    pointer *= pointer in plan.notes
     if plan.fits and plan.moment is None:
         freed = plan.memory.get("temporary tensors", 0)
         sentence = f"it fits without activations: {size(left + freed)} GiB are left for them"
@@ -152,8 +149,9 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield from folded(sentence, indent="  ", first="")
     elif plan.fits:
         yield f"it fits, and {size(left)} GiB are left"
-    elif pointer:
-        sentence = f"it does not fit: {size(-left)} GiB too much, and no change that was tried is enough; {pointer}"
+    elif plan.other_layouts and not plan.advice:
+        too_much = f"it does not fit: {size(-left)} GiB too much, and no change that was tried is enough"
+        sentence = f"{too_much}; {plan.other_layouts}"
         yield from folded(sentence, indent="  ", first="")
     else:
         yield f"it does not fit: {size(-left)} GiB too much" + ("; what helps, cheapest first:" if plan.advice else "")
@@ -168,8 +166,8 @@ def _verdict(plan: "Plan") -> Iterator[str]:
     for one in plan.advice:
         yield from folded(str(one), indent="    ", first="  - ")
     whose = f"activation bytes: {plan.flavour}; --flavour names others" if plan.moment else ""
-    for note in (*plan.notes, whose):
-        yield from folded(note, indent="  ", first="note: ") if note and note != pointer else ()
+    for note in filter(None, (plan.other_layouts if plan.advice else "", *plan.notes, whose)):
+        yield from folded(note, indent="  ", first="note: ")
     if q.lora_rank or q.frozen or q.layout is not None:
         return
     shared = q.sharded and q.count > 1
