@@ -8,6 +8,7 @@ from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._planner.answer import Plan
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict._settle import PATTERNS
+from cs336kit.predict.planner import days_and_bytes
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Continuous inputs are changed by this fraction; counts and sizes are doubled.
@@ -30,8 +31,6 @@ class Change:
 
 def sensitivity(plan: Plan) -> list[Change]:
     """Every single change of an input, the one with the largest effect first."""
-    from cs336kit.predict.planner import days_and_bytes
-
     changes = []
     for what, values in _changes(plan):
         try:
