@@ -51,7 +51,6 @@ def find_layouts(
     precision: str | PrecisionPolicy = "mixed",
     attention: str = "sdpa",
     optimizer: str = "adamw",
-    foreach: bool = True,
     fused: bool = False,
     **options: Any,
 ) -> list[FoundLayout]:
@@ -67,8 +66,7 @@ def find_layouts(
     state; sp wherever there is tp; GPipe where a pipeline has fewer micro-batches than stages, else 1F1B. If nothing fits, the
     list is empty. Errors: ValueError for a global batch that no layout can make of such micro-batches.
     """
-    for name, given in {"foreach": foreach, "fused": fused}.items():
-        boolean(name, given)
+    boolean("fused", fused)
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     at_most("sequence", sequence, LARGEST["context"])
     count, limit, kind = positive_int("count", count), positive_int("limit", limit), policy(precision)
@@ -99,7 +97,7 @@ def find_layouts(
     for upper, _, layout, seconds in sorted(timed, key=lambda each: each[:2]):
         if len(found) >= limit and upper > found[-1].seconds.upper:
             break
-        peak = step_peak(config, layout=layout, optimizer=optimizer, foreach=foreach and not fused, fused=fused, **step)
+        peak = step_peak(config, layout=layout, optimizer=optimizer, foreach=not fused, fused=fused, **step)
         if peak.total <= room:
             found.append(FoundLayout(layout, peak, int(room) - peak.total, seconds))
     return sorted(found, key=lambda each: (each.seconds.upper, -each.margin))[:limit]

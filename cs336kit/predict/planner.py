@@ -8,7 +8,6 @@ from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.advice import advice, other_layouts
-from cs336kit.predict._planner.answer import KEYS as KEYS
 from cs336kit.predict._planner.answer import Plan as Plan
 from cs336kit.predict._planner.changes import Advice as Advice
 from cs336kit.predict._planner.chip import Chip, allowance, check_room, chip

@@ -14,7 +14,7 @@ from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.packed import EXPERTS, PACKINGS
 from cs336kit.predict.programs import check_sizes
-from cs336kit.predict.transformer import TransformerConfig, check_config
+from cs336kit.predict.transformer import TransformerConfig
 
 #: Types of served weights: element types, and packings of the matrices in blocks, or of those of experts alone (all else stays
 #: in bf16, as do embeddings, head, norms and routers with either).
@@ -86,26 +86,21 @@ class ServingQuestion:
         return self.node or node_of(self.accelerator, self.count)
 
 
-def check_question(question: object) -> None:
-    """Raise ValueError for what is no question, or is about no model."""
-    if not isinstance(question, ServingQuestion):
+def settled(q: ServingQuestion) -> ServingQuestion:
+    """The question with every default filled in; ValueError for what is none, or cannot be."""
+    if not isinstance(q, ServingQuestion):
         raise ValueError(
-            f"serve takes a ServingQuestion, got {shown(question)}: give one, such as ServingQuestion('llama-3-8b')"
+            f"serve takes a ServingQuestion, got {shown(q)}: give one, such as ServingQuestion('llama-3-8b')"
         )
-    if isinstance(question.model, str) and question.model not in MODELS:
-        unknown(question.model, otherwise="predict.from_hf reads a config.json")
-    if not isinstance(question.config, TransformerConfig):
+    if isinstance(q.model, str):
+        if q.model not in MODELS:
+            unknown(q.model, otherwise="predict.from_hf reads a config.json")
+        q = replace(q, model=MODELS[q.model], name=q.model if q.name == ServingQuestion.name else q.name)
+    if not isinstance(q.model, TransformerConfig):
         raise ValueError(
-            f"model must be a TransformerConfig or the name of a known model, got {shown(question.model)}: give one, such as "
+            f"model must be a TransformerConfig or the name of a known model, got {shown(q.model)}: give one, such as "
             "'llama-3-8b'"
         )
-
-
-def settled(q: ServingQuestion) -> ServingQuestion:
-    """The question with every default filled in; ValueError for what cannot be."""
-    if isinstance(q.model, str):
-        q = replace(q, model=q.config, name=q.model if q.name == ServingQuestion.name else q.name)
-    check_config(q.config)
     known("type of weights", q.stored, WEIGHT_TYPES)
     if q.stored.endswith(EXPERTS) and not q.config.experts:
         raise ValueError(f"weights in {q.stored}, but this model has no experts: give {packing_of(q.stored)}")
