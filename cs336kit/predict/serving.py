@@ -65,7 +65,7 @@ def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
 
 def _chunk_notes(q: ServingQuestion) -> tuple[str, ...]:
     """Notes if a prompt is not processed in chunks, or if a chunk does more with the tokens before it than read their cache."""
-    prompt, chunk = q.prompt or 1, q.chunk or CHUNK
+    prompt, chunk = q.prompt_tokens, q.chunk or CHUNK
     if chunk < q.pass_tokens:
         return (f"heads of {q.config.head_dim} have their scores written out, and a prompt is taken in one pass",)
     if q.config.kv_latent and q.pass_tokens < prompt:

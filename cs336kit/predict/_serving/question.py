@@ -70,10 +70,25 @@ class ServingQuestion:
         return MODELS[self.model] if isinstance(self.model, str) else self.model
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of a prompt: as given, or half of the context, at most 2048."""
+        return min(max(self.config.context // 2, 1), 2048) if self.prompt is None else self.prompt
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of an answer: as given, or half of the context, at most 512."""
+        return min(max(self.config.context // 2, 1), 512) if self.output is None else self.output
+
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence at the end of its answer."""
+        return self.prompt_tokens + self.output_tokens
+
+    @property
     def pass_tokens(self) -> int:
         """Tokens of a prompt's longest pass: a chunk, or the whole prompt if attention writes out the scores of all pairs."""
-        prompt = self.prompt or 1
-        return min(self.chunk or CHUNK, prompt) if _attention(self.config) == "flash_attention" else prompt
+        flash = _attention(self.config) == "flash_attention"
+        return min(self.chunk or CHUNK, self.prompt_tokens) if flash else self.prompt_tokens
 
     @property
     def stored(self) -> str:
@@ -117,9 +132,7 @@ def settled(q: ServingQuestion) -> ServingQuestion:
     checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
     checked["efficiency"] = fraction("efficiency", q.efficiency)
     check_layout(q.config, Layout(tp=checked["count"]))
-    half = max(q.config.context // 2, 1)
-    prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
-    output = min(half, 512) if q.output is None else positive_int("output", q.output)
+    prompt, output = positive_int("prompt", q.prompt_tokens), positive_int("output", q.output_tokens)
     try:
         check_sizes(q.config, batch=1, sequence=prompt + output)
     except ValueError:
@@ -165,11 +178,6 @@ def chip_of(q: ServingQuestion) -> Chip:
 def packing_of(weights: str) -> str:
     """The packing of a type of weights, whichever matrices are quantized; an element type is returned as it is."""
     return weights.removesuffix(EXPERTS)
-
-
-def length_of(q: ServingQuestion) -> int:
-    assert q.prompt is not None and q.output is not None
-    return q.prompt + q.output
 
 
 def _attention(config: TransformerConfig) -> str:
