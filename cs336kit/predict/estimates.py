@@ -1,9 +1,10 @@
 """Published estimates of a Transformer's FLOPs and bytes, kept as they are so that their errors can be seen."""
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import boolean, positive_int, shown
+from cs336kit.predict._common.checks import boolean, positive_int
 from cs336kit.predict.accounting import parameters, without_embeddings
 from cs336kit.predict.napkin import six_nd
+from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 
@@ -12,7 +13,8 @@ def kaplan_parameters(config: TransformerConfig) -> Breakdown:
 
     Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", arXiv:2001.08361, table 1.
     """
-    c, _, _ = _checked(config, 1, 1)
+    check_config(config)
+    c = config
     rows = {
         "embed": (c.vocab + c.context) * c.d_model,
         "attention: QKV": c.layers * c.d_model * 3 * c.query_width,
@@ -31,7 +33,8 @@ def kaplan_flops(config: TransformerConfig, *, sequence: int) -> Breakdown:
     out the rows embed and de-embed. Norms, GELU and softmax are missing; keys and values count as one per query head.
     Source: Kaplan et al. 2020, arXiv:2001.08361, table 1 and section 2.1.
     """
-    c, _, sequence = _checked(config, 1, sequence)
+    _, sequence = check_sizes(config, batch=1, sequence=sequence)
+    c = config
     rows = {
         "embed": 4 * c.d_model,
         "attention: QKV": 2 * c.layers * c.d_model * 3 * c.query_width,
@@ -48,7 +51,7 @@ def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, emb
 
     Left out: the S² part of attention, and, without embeddings, the head. Source: Kaplan et al. 2020, section 2.1.
     """
-    config, batch, sequence = _checked(config, batch, sequence)
+    batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     counted = parameters(config).total if boolean("embeddings", embeddings) else without_embeddings(config)
     return six_nd(counted, tokens=batch * sequence)
 
@@ -82,14 +85,3 @@ def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, b
         "mlp dropout mask": row,
     }
     return Breakdown(parts, unit="bytes")
-
-
-def _checked(config: object, batch: object, sequence: object) -> tuple[TransformerConfig, int, int]:
-    if not isinstance(config, TransformerConfig):
-        raise ValueError(
-            f"config must be a TransformerConfig, got {shown(config)}; predict.model('gpt2') gives a known one."
-        )
-    batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
-    if config.positions == "learned" and sequence > config.context:
-        raise ValueError(f"sequence={sequence} is longer than context={config.context}, where learned positions end.")
-    return config, batch, sequence
