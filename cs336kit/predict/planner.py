@@ -5,7 +5,6 @@ from dataclasses import replace
 from math import ceil
 
 from cs336kit.predict._common.checks import finite_results
-from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.advice import advice, other_layouts
 from cs336kit.predict._planner.answer import Plan as Plan
@@ -104,7 +103,7 @@ def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
         return None
     count = ceil(_days(q, flops, 1, peak) / q.within_days)
     count -= count > 1 and _days(q, flops, count - 1, peak) <= q.within_days  # the quotient is rounded
-    node = q.node or node_of(q.accelerator, count)
+    node = q.node_for(count)
     return count if count <= node else -(-count // node) * node
 
 

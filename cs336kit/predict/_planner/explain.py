@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from cs336kit.predict._common.words import duration, folded, size
 from cs336kit.predict._layers import stages
-from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
 from cs336kit.predict._planner.step import links
@@ -86,7 +85,7 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "days", f"{plan.flops:.6g} / ({q.count:,} × {a_day}) = {plan.days:,.4g}, {duration(plan.days)}"
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days
-        node = q.node or node_of(q.accelerator, many)
+        node = q.node_for(many)
         up = "rounded up" + f" to whole nodes of {node}" * (many > node)
         enough = f"{plan.flops:.6g} / ({a_day} × {q.within_days:g}), {up}: {many:,}"
         yield "accelerators within these days", enough

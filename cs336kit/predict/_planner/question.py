@@ -133,7 +133,11 @@ class Question:
     @property
     def per_node(self) -> int:
         """Accelerators of a node: as given, or as the table has them."""
-        return self.node or node_of(self.accelerator, self.count)
+        return self.node_for(self.count)
+
+    def node_for(self, count: int) -> int:
+        """The same if there were `count` accelerators."""
+        return self.node or node_of(self.accelerator, count)
 
     @property
     def placed(self) -> Layout:

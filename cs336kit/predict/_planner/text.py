@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.words import accelerators, amount, billions, duration, folded, row, size
-from cs336kit.predict._links import node_of
 from cs336kit.predict._planner.memory import largest_bytes_per_parameter
 from cs336kit.predict._planner.step import step
 
@@ -46,7 +45,7 @@ def _time(plan: "Plan") -> Iterator[str]:
     )
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days
-        node = q.node or node_of(q.accelerator, many)
+        node = q.node_for(many)
         nodes = f" ({many // node:,} nodes of {node})" * (many > node)
         sentence = f"within {q.within_days:g} days it takes {many:,} of them{nodes} at this MFU"
         able = q.layout is None and (q.global_batch is None or q.global_batch % ((q.batch or 1) * many) == 0)
