@@ -78,9 +78,9 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
         ratio = f"{both.total / forward.total:.3f} × forward {forward.total:.6g}"
         why = "each matrix product has one more for each input that needs a gradient"
         yield "FLOPs of a sequence", f"{both.total:.6g} = {ratio} ({why})"
-        yield "FLOPs", f"{both.total:.6g} × {int(q.tokens):,} tokens / {q.sequence:,} = {plan.flops:.6g}"
+        yield "FLOPs", f"{both.total:.6g} × {q.tokens:,} tokens / {q.sequence:,} = {plan.flops:.6g}"
     else:
-        yield "FLOPs", f"6 × {plan.parameters:,} × {int(q.tokens):,} = {plan.flops:.6g}"
+        yield "FLOPs", f"6 × {plan.parameters:,} × {q.tokens:,} = {plan.flops:.6g}"
     a_day = f"{plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s"
     yield "days", f"{plan.flops:.6g} / ({q.count:,} × {a_day}) = {plan.days:,.4g}, {duration(plan.days)}"
     if plan.accelerators_within_days is not None:

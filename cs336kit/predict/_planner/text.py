@@ -71,16 +71,14 @@ def _batch(plan: "Plan") -> Iterator[str]:
         sequences = f"{q.step_sequences:,} sequence{'s' * (q.step_sequences > 1)}"
         yield f"  a step takes {sequences}, {q.step_sequences * q.sequence:,} tokens (global batch)"
         if plan.steps is not None and q.steps is None:
-            yield f"  {plan.steps:,} steps for {int(q.tokens or 0):,} tokens"
+            yield f"  {plan.steps:,} steps for {q.tokens:,} tokens"
     if plan.implied_batch is not None and q.steps is not None:
         per = f"{plan.implied_batch:,} tokens a step"
         if q.sequence:
             per += f", {-(-plan.implied_batch // q.sequence):,} sequences of {q.sequence:,}"
         agrees = q.step_sequences is None or q.steps * q.step_sequences * (q.sequence or 0) == q.tokens
         other = "" if agrees else f": another global batch than this one{_nearest(plan.implied_batch, q)}"
-        yield from folded(
-            f"{int(q.tokens or 0):,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  "
-        )
+        yield from folded(f"{q.tokens:,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  ")
 
 
 def _nearest(tokens: int, q: "Question") -> str:
