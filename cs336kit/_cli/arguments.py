@@ -153,6 +153,20 @@ class LayoutText(argparse.Action):
         parser.exit()
 
 
+class Keys(argparse.Action):
+    """Prints what the keys of the JSON output mean."""
+
+    def __init__(self, *, keys: dict[str, str], schema: int, **options: object):
+        super().__init__(nargs=0, **options)  # type: ignore[arg-type]
+        self.keys, self.schema = keys, schema
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
+        width = max(map(len, self.keys))
+        print(f"schema {self.schema}: every key is always there, null where it does not apply")
+        print("\n".join(f"{name:<{width}}  {meaning}" for name, meaning in self.keys.items()))
+        parser.exit()
+
+
 def _split(text: str) -> tuple[Decimal, str] | None:
     """The number, in the digits that were written, and its unit."""
     match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/%]*)", text.strip())

@@ -2,9 +2,8 @@
 
 import json
 
-from cs336kit._cli.arguments import Parser, number, tokens
+from cs336kit._cli.arguments import Keys, Parser, number, tokens
 from cs336kit._cli.model import model_of
-from cs336kit._cli.plan import Keys
 from cs336kit.predict._common.words import folded
 from cs336kit.predict.accounting import active_parameters, parameters
 from cs336kit.predict.scaling import OPTIMAL_KEYS, OPTIMAL_SCHEMA, compute_optimal

@@ -5,6 +5,7 @@ import dataclasses
 import json
 
 from cs336kit._cli.arguments import (
+    Keys,
     LayoutText,
     Parser,
     allowance,
@@ -23,10 +24,11 @@ from cs336kit._cli.arguments import (
 )
 from cs336kit._cli.model import model_of
 from cs336kit._cli.words import components
-from cs336kit.predict._planner.advice import elsewhere
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
+from cs336kit.predict._planner.explain import explained, formulas
 from cs336kit.predict._planner.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
 from cs336kit.predict._planner.question import SHAPED_OPTIMIZERS, usual_sequence
+from cs336kit.predict._planner.sensitivity import sensitivity, sensitivity_text
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
@@ -154,20 +156,6 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
-class Keys(argparse.Action):
-    """Prints what the keys of the JSON output mean."""
-
-    def __init__(self, *, keys: dict[str, str], schema: int, **options: object):
-        super().__init__(nargs=0, **options)  # type: ignore[arg-type]
-        self.keys, self.schema = keys, schema
-
-    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
-        width = max(map(len, self.keys))
-        print(f"schema {self.schema}: every key is always there, null where it does not apply")
-        print("\n".join(f"{name:<{width}}  {meaning}" for name, meaning in self.keys.items()))
-        parser.exit()
-
-
 def _precision(text: str) -> str:
     if text.startswith("fp8"):
         raise argparse.ArgumentTypeError(f"{text!r} is no policy: {_FP8}")
@@ -195,14 +183,11 @@ class Answered:
         rows = None if self.layouts is None else as_rows(self.layouts)
         values = {**self.plan.as_dict(), "layouts": rows, "largest_batch": self.largest_batch}
         if self.asked["explain"]:
-            from cs336kit.predict._planner.explain import formulas
-
             values["explain"] = formulas(self.plan)
         if self.asked["sensitivity"]:
-            from cs336kit.predict._planner.sensitivity import sensitivity
-
-            changes = sensitivity(self.plan)
-            values["sensitivity"] = [{"change": one.what, "days": one.days, "bytes": one.bytes} for one in changes]
+            values["sensitivity"] = [
+                {"change": one.what, "days": one.days, "bytes": one.bytes} for one in sensitivity(self.plan)
+            ]
         return values
 
     def text(self) -> str:
@@ -213,12 +198,8 @@ class Answered:
         if self.layouts is not None:
             parts.append(found_text(self.plan, self.layouts))
         if self.asked["explain"]:
-            from cs336kit.predict._planner.explain import explained
-
             parts.append(explained(self.plan))
         if self.asked["sensitivity"]:
-            from cs336kit.predict._planner.sensitivity import sensitivity_text
-
             parts.append(sensitivity_text(self.plan))
         return "\n\n".join(parts)
 
@@ -227,13 +208,11 @@ def answered(arguments: list[str]) -> Answered:
     """What the command says to these words."""
     question, asked = _question(arguments)
     answer = plan(before_layouts(question) if asked["find"] else question)
-    if isinstance(question.model, TransformerConfig):
-        # Where layouts are looked for, no note asks to.
-        notes = [
-            note for note in answer.notes if not (asked["find"] and note == elsewhere(answer.question, answer.advice))
-        ]
-        notes += [*question.model.notes, *batch_note(answer.question, question.global_batch)]
-        answer = dataclasses.replace(answer, notes=tuple(notes))
+    if question.config:
+        notes = (*answer.notes, *question.config.notes, *batch_note(answer.question, question.global_batch))
+        answer = dataclasses.replace(answer, notes=notes)
+    if asked["find"]:  # where layouts are looked for, nothing asks to
+        answer = dataclasses.replace(answer, other_layouts="")
     layouts = found(answer, global_batch=question.global_batch) if asked["find"] else None
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 

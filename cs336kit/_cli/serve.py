@@ -5,6 +5,7 @@ import dataclasses
 import json
 
 from cs336kit._cli.arguments import (
+    Keys,
     Parser,
     allowance,
     bandwidth,
@@ -18,7 +19,6 @@ from cs336kit._cli.arguments import (
     size,
 )
 from cs336kit._cli.model import model_of
-from cs336kit._cli.plan import Keys
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
 from cs336kit.predict._serving.question import CHUNK, WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES

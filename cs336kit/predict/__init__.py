@@ -55,9 +55,7 @@ _MODULES = {
     "decoding": "critical_batch decode_bounds",
     "devices": "DEVICES Device",
     "einsum": "einsum_flops",
-    "estimates": (
-        "chinchilla_flops kaplan_flops kaplan_parameters paper_block_bytes paper_break_even_batch six_nd_estimate"
-    ),
+    "estimates": "kaplan_flops kaplan_parameters paper_block_bytes six_nd_estimate",
     "formats": "FORMATS",
     "hardware": "Accelerator accelerator accelerators",
     "hugging_face": "from_hf",

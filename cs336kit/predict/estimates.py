@@ -1,9 +1,10 @@
 """Published estimates of a Transformer's FLOPs and bytes, kept as they are so that their errors can be seen."""
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import boolean, positive_int, shown
+from cs336kit.predict._common.checks import boolean, positive_int
 from cs336kit.predict.accounting import parameters, without_embeddings
 from cs336kit.predict.napkin import six_nd
+from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 
@@ -12,7 +13,8 @@ def kaplan_parameters(config: TransformerConfig) -> Breakdown:
 
     Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", arXiv:2001.08361, table 1.
     """
-    c, _, _ = _checked(config, 1, 1)
+    check_config(config)
+    c = config
     rows = {
         "embed": (c.vocab + c.context) * c.d_model,
         "attention: QKV": c.layers * c.d_model * 3 * c.query_width,
@@ -31,7 +33,8 @@ def kaplan_flops(config: TransformerConfig, *, sequence: int) -> Breakdown:
     out the rows embed and de-embed. Norms, GELU and softmax are missing; keys and values count as one per query head.
     Source: Kaplan et al. 2020, arXiv:2001.08361, table 1 and section 2.1.
     """
-    c, _, sequence = _checked(config, 1, sequence)
+    _, sequence = check_sizes(config, batch=1, sequence=sequence)
+    c = config
     rows = {
         "embed": 4 * c.d_model,
         "attention: QKV": 2 * c.layers * c.d_model * 3 * c.query_width,
@@ -43,33 +46,12 @@ def kaplan_flops(config: TransformerConfig, *, sequence: int) -> Breakdown:
     return Breakdown(rows, unit="FLOPs")
 
 
-def chinchilla_flops(config: TransformerConfig, *, batch: int, sequence: int) -> Breakdown:
-    """Forward FLOPs of `batch` sequences as the Chinchilla paper counts them.
-
-    It counts the embedding as a product with one-hot vectors, all S×S pairs, 3 FLOPs per softmax element, and an MLP of
-    two matrices. Training is three times this. Source: Hoffmann et al. 2022, arXiv:2203.15556, appendix F.
-    """
-    c, batch, sequence = _checked(config, batch, sequence)
-    tokens = batch * sequence
-    rows = {
-        "embeddings": 2 * tokens * c.vocab * c.d_model,
-        "attention: QKV": c.layers * 2 * 3 * tokens * c.d_model * c.query_width,
-        "attention: key @ query logits": c.layers * 2 * tokens * sequence * c.query_width,
-        "attention: softmax": c.layers * 3 * c.heads * tokens * sequence,
-        "attention: softmax @ values": c.layers * 2 * tokens * sequence * c.query_width,
-        "attention: final linear": c.layers * 2 * tokens * c.query_width * c.d_model,
-        "dense block": c.layers * 2 * tokens * 2 * c.d_model * c.d_ff,
-        "final logits": 2 * tokens * c.d_model * c.vocab,
-    }
-    return Breakdown(rows, unit="FLOPs")
-
-
 def six_nd_estimate(config: TransformerConfig, *, batch: int, sequence: int, embeddings: bool = True) -> int:
     """Training FLOPs as 6·N·P with P all parameters, or without the two embedding tables (`embeddings=False`).
 
     Left out: the S² part of attention, and, without embeddings, the head. Source: Kaplan et al. 2020, section 2.1.
     """
-    config, batch, sequence = _checked(config, batch, sequence)
+    batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     counted = parameters(config).total if boolean("embeddings", embeddings) else without_embeddings(config)
     return six_nd(counted, tokens=batch * sequence)
 
@@ -103,21 +85,3 @@ def paper_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, b
         "mlp dropout mask": row,
     }
     return Breakdown(parts, unit="bytes")
-
-
-def paper_break_even_batch(config: TransformerConfig, *, sequence: int) -> float:
-    """B_min of the decoder notes, 6D²/(8DS + AS²): activations of the 2022 paper at E = 4, weights 12LD² only."""
-    check_config(config)
-    S = positive_int("sequence", sequence)
-    return 6 * config.d_model**2 / (8 * config.d_model * S + config.heads * S**2)
-
-
-def _checked(config: object, batch: object, sequence: object) -> tuple[TransformerConfig, int, int]:
-    if not isinstance(config, TransformerConfig):
-        raise ValueError(
-            f"config must be a TransformerConfig, got {shown(config)}; predict.model('gpt2') gives a known one."
-        )
-    batch, sequence = positive_int("batch", batch), positive_int("sequence", sequence)
-    if config.positions == "learned" and sequence > config.context:
-        raise ValueError(f"sequence={sequence} is longer than context={config.context}, where learned positions end.")
-    return config, batch, sequence

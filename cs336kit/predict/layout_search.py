@@ -9,13 +9,12 @@ from cs336kit.predict._common.checks import at_most, boolean, finite_results, po
 from cs336kit.predict._links import NODE
 from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.hardware import Accelerator
-from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout, check_layout, divisors
 from cs336kit.predict.precision import PrecisionPolicy, policy
 from cs336kit.predict.programs import check_sizes, whole_blocks
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import StepSeconds, seconds_of, speed_of, stage_programs
+from cs336kit.predict.wires import StepSeconds, cluster_of, seconds_of, stage_programs
 
 #: The shortest part of a sequence for a rank: below it, cp does little but pass keys and values around.
 SHORTEST = 1024
@@ -52,7 +51,6 @@ def find_layouts(
     precision: str | PrecisionPolicy = "mixed",
     attention: str = "sdpa",
     optimizer: str = "adamw",
-    foreach: bool = True,
     fused: bool = False,
     **options: Any,
 ) -> list[FoundLayout]:
@@ -68,22 +66,19 @@ def find_layouts(
     state; sp wherever there is tp; GPipe where a pipeline has fewer micro-batches than stages, else 1F1B. If nothing fits, the
     list is empty. Errors: ValueError for a global batch that no layout can make of such micro-batches.
     """
-    for name, given in {"foreach": foreach, "fused": fused}.items():
-        boolean(name, given)
+    boolean("fused", fused)
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     at_most("sequence", sequence, LARGEST["context"])
-    count, node, limit = positive_int("count", count), positive_int("node", node), positive_int("limit", limit)
-    if between_nodes is not None:
-        positive_number("between_nodes", between_nodes)
-    device = device_of(accelerator)
-    room = _room(device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)
+    count, limit, kind = positive_int("count", count), positive_int("limit", limit), policy(precision)
+    cluster = cluster_of(accelerator, kind, mfu=mfu, node=node, between_nodes=between_nodes)
+    room = _room(cluster.device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)
     wanted = batch * count if global_batch is None else positive_int("global_batch", global_batch)
-    kind = policy(precision)
-    how: dict[str, Any] = {"device": device.rules, "precision": kind, "attention": attention, **options}
+    how: dict[str, Any] = {"device": cluster.device.rules, "precision": kind, "attention": attention, **options}
     step = {"batch": batch, "sequence": sequence, **how}
-    rest = device, speed_of(device, kind, mfu), node, between_nodes, wanted, sequence
     timed = []
-    for layouts in candidates(config, count=count, sequence=sequence, node=node, batch=batch, global_batch=wanted):
+    for layouts in candidates(
+        config, count=count, sequence=sequence, node=cluster.node, batch=batch, global_batch=wanted
+    ):
         if options.get("flavour", "course") != "course":
             layouts = [layout for layout in layouts if whole_blocks(config, layout)]
             if not layouts:
@@ -91,7 +86,7 @@ def find_layouts(
         # Layouts that differ in how state is shared run the same operations between their collectives.
         programs = stage_programs(config, layout=layouts[0], **step)
         for layout in layouts:
-            seconds = seconds_of(programs, layout, *rest)
+            seconds = seconds_of(programs, layout, cluster, wanted, sequence)
             timed.append((seconds.upper, str(layout), layout, seconds))
     if not timed:
         raise ValueError(
@@ -102,7 +97,7 @@ def find_layouts(
     for upper, _, layout, seconds in sorted(timed, key=lambda each: each[:2]):
         if len(found) >= limit and upper > found[-1].seconds.upper:
             break
-        peak = step_peak(config, layout=layout, optimizer=optimizer, foreach=foreach and not fused, fused=fused, **step)
+        peak = step_peak(config, layout=layout, optimizer=optimizer, foreach=not fused, fused=fused, **step)
         if peak.total <= room:
             found.append(FoundLayout(layout, peak, int(room) - peak.total, seconds))
     return sorted(found, key=lambda each: (each.seconds.upper, -each.margin))[:limit]

@@ -5,22 +5,19 @@ from dataclasses import replace
 from math import ceil
 
 from cs336kit.predict._common.checks import finite_results
-from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
-from cs336kit.predict._planner.advice import advice, elsewhere
-from cs336kit.predict._planner.answer import KEYS as KEYS
+from cs336kit.predict._planner.advice import advice, other_layouts
 from cs336kit.predict._planner.answer import Plan as Plan
 from cs336kit.predict._planner.changes import Advice as Advice
 from cs336kit.predict._planner.chip import Chip, allowance, check_room, chip
 from cs336kit.predict._planner.question import Question as Question
 from cs336kit.predict._planner.question import settled
 from cs336kit.predict._planner.text import SEEN
-from cs336kit.predict.accounting import active_parameters, parameters
+from cs336kit.predict.accounting import active_parameters
 from cs336kit.predict.napkin import delivered_flops, largest_model, six_nd
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.transformer import TransformerConfig
 
 
 @finite_results()
@@ -38,17 +35,16 @@ def plan(question: Question) -> Plan:
       the answer also says what the most unequal shares would need, unless ranks of ep divide the experts.
     """
     q = settled(question)
-    config, P = _size(q)
+    P = of.parameter_count(q)
     what = _chip(q)
     free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count, context=what.context)
     check_room(free, what.memory_bytes)
     room = what.memory_bytes - free.total
-    flops, napkin, days = _time(q, config, P, what.peak)
-    memory = of.memory(q, P)
+    flops, napkin, days = _time(q, P, what.peak)
+    memory = of.memory(q)
     sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
-    advised = () if fits else advice(q, P, what)
-    other = "" if fits else elsewhere(q, advised)
+    advised = () if fits else advice(q, what)
     asides = [
         *_notes(q),
         *_of_transformers(q, memory.total),
@@ -56,11 +52,12 @@ def plan(question: Question) -> Plan:
         *_of_attention(q, seen=days is not None or (seconds is not None and q.count > 1), bounded=seconds is not None),
     ]
     return Plan(
-        question=q, chip=what, parameters=P, trainable=of.trainable(q) if config else None, flops=flops,
-        six_nd_flops=napkin, recomputed=of.extra_flops(q) if config else 0.0, days=days, memory=memory,
+        question=q, chip=what, parameters=P, trainable=of.trainable(q) if q.config else None, flops=flops,
+        six_nd_flops=napkin, recomputed=of.extra_flops(q) if q.config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
         advice=advised, largest_model=_largest(q, room),
-        flavour=of.flavour(q, what), notes=(*filter(None, [other]), *what.notes, *filter(None, asides)), wire=sent,
+        flavour=of.flavour(q, what), notes=(*what.notes, *filter(None, asides)),
+        other_layouts="" if fits else other_layouts(q, advised), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
         accelerators_within_days=_enough(q, flops, what.peak), mfu_seconds=of.mfu_seconds(q, what),
         asked=of.asked_of_products(q, what) if seconds else None,
@@ -70,15 +67,7 @@ def plan(question: Question) -> Plan:
 def days_and_bytes(question: Question) -> tuple[float | None, int]:
     """Two answers alone: the days of a run, None without tokens, and the bytes of one accelerator at the peak."""
     q = settled(question)
-    config, P = _size(q)
-    return _time(q, config, P, _chip(q).peak)[2], of.memory(q, P).total
-
-
-def _size(q: Question) -> tuple[TransformerConfig | None, int]:
-    """The configuration, if there is one, and the number of parameters."""
-    if isinstance(q.model, TransformerConfig):
-        return q.model, parameters(q.model).total
-    return None, int(q.model)
+    return _time(q, of.parameter_count(q), _chip(q).peak)[2], of.memory(q).total
 
 
 def _chip(q: Question) -> Chip:
@@ -88,15 +77,13 @@ def _chip(q: Question) -> Chip:
     )  # fmt: skip
 
 
-def _time(
-    q: Question, config: TransformerConfig | None, P: int, peak: float | None
-) -> tuple[int | None, int | None, float | None]:
+def _time(q: Question, P: int, peak: float | None) -> tuple[int | None, int | None, float | None]:
     """FLOPs of the run, 6PN, and days; None without tokens."""
     if q.tokens is None:
         return None, None, None
     tokens = int(q.tokens)
-    napkin = flops = int(six_nd(active_parameters(config).total if config else P, tokens=tokens))
-    if config and q.sequence:
+    napkin = flops = int(six_nd(active_parameters(q.config).total if q.config else P, tokens=tokens))
+    if q.config and q.sequence:
         flops = of.pass_flops(q).total * tokens // q.sequence
     assert peak is not None
     try:
@@ -116,7 +103,7 @@ def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
         return None
     count = ceil(_days(q, flops, 1, peak) / q.within_days)
     count -= count > 1 and _days(q, flops, count - 1, peak) <= q.within_days  # the quotient is rounded
-    node = q.node or node_of(q.accelerator, count)
+    node = q.node_for(count)
     return count if count <= node else -(-count // node) * node
 
 
@@ -139,10 +126,10 @@ def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
 
 def _of_transformers(q: Question, ours: int) -> Iterator[str]:
     """Where transformers' modules need more than the course's, beyond the per cent by which their peak may be off."""
-    if q.flavour != "course" or q.count > 1 or not isinstance(q.model, TransformerConfig):
+    if q.flavour != "course" or q.count > 1 or q.config is None:
         return
     try:
-        theirs = of.memory(replace(q, flavour="transformers"), 0).total
+        theirs = of.memory(replace(q, flavour="transformers")).total
     except ValueError:  # not described, or not counted with adapters and the like
         return
     if theirs > (1 + SEEN) * ours:
@@ -173,7 +160,7 @@ def _notes(q: Question) -> tuple[str, ...]:
             "torch's fused attention has no kernel for windows, caps or sinks with these heads, so scores for all pairs are "
             "counted; --attention flash_attention counts a kernel that knows them"
         )
-    if q.base and isinstance(q.model, TransformerConfig):
+    if q.base and q.config:
         element = ELEMENT_BYTES[POLICIES[q.precision].weights]
         whole = sum(
             leaf.count * leaf.tensor.elements

@@ -16,7 +16,7 @@ from cs336kit.predict._serving.advice import serving_advice
 from cs336kit.predict._serving.answer import Served as Served
 from cs336kit.predict._serving.answer import memory_fields, sequences_that_fit
 from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, token_bounds, visited_experts
-from cs336kit.predict._serving.question import CHUNK, LARGEST_BATCH, check_question, chip_of, settled
+from cs336kit.predict._serving.question import CHUNK, LARGEST_BATCH, chip_of, settled
 from cs336kit.predict._serving.question import ServingQuestion as ServingQuestion
 from cs336kit.predict.accounting import parameters
 from cs336kit.predict.training import largest
@@ -31,7 +31,6 @@ def serve(question: ServingQuestion) -> Served:
     their scales). Matrix products run in bf16, or in fp8 for fp8 matrices where the chip has a sourced peak for it. The cache is
     paged. Each token chooses its experts at random. Left out: see the module.
     """
-    check_question(question)
     q = settled(question)
     what = chip_of(q)
     answer = Served(
@@ -66,7 +65,7 @@ def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
 
 def _chunk_notes(q: ServingQuestion) -> tuple[str, ...]:
     """Notes if a prompt is not processed in chunks, or if a chunk does more with the tokens before it than read their cache."""
-    prompt, chunk = q.prompt or 1, q.chunk or CHUNK
+    prompt, chunk = q.prompt_tokens, q.chunk or CHUNK
     if chunk < q.pass_tokens:
         return (f"heads of {q.config.head_dim} have their scores written out, and a prompt is taken in one pass",)
     if q.config.kv_latent and q.pass_tokens < prompt:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
@@ -49,6 +49,18 @@ class StepSeconds:
             f"{self.lower:,.3g} to {self.upper:,.3g} s for {self.global_batch:,} sequences: compute {self.compute:,.3g} s, "
             f"links inside a node {self.inside:,.3g} s, between nodes {self.between:,.3g} s, bubble {100 * self.bubble:.1f} %"
         )
+
+
+class Cluster(NamedTuple):
+    """Accelerators of one kind and their links: what the seconds of a step depend on besides its programs."""
+
+    device: Accelerator
+    #: FLOP/s of the matrix products
+    speed: float
+    #: accelerators of a node
+    node: int
+    #: bytes per second each way from one accelerator to other nodes, where they are known
+    between_nodes: float | None
 
 
 def sent(walked: Program, layout: Layout | None = None) -> Iterator[tuple[Wire, int]]:
@@ -152,17 +164,25 @@ def step_seconds(
     goes from neighbor to neighbor, over one link. In an all-to-all, what stays in a node goes over the links inside it.
     Left out: latency, contention, the optimizer's step, loading of data.
     """
+    layout, kind = as_layout(layout), policy(precision)
+    cluster = cluster_of(accelerator, kind, mfu=mfu, node=node, between_nodes=between_nodes)
+    how: dict[str, Any] = {"device": cluster.device.rules, "precision": kind, "attention": attention, **options}
+    programs = stage_programs(config, layout, batch=batch, sequence=sequence, **how)
+    return seconds_of(programs, layout, cluster, layout.global_batch(batch), sequence)
+
+
+def cluster_of(
+    accelerator: str | Accelerator, kind: PrecisionPolicy, *, mfu: float, node: int, between_nodes: float | None
+) -> Cluster:
+    """The cluster of these accelerators, whose matrix products reach `mfu` of the dense peak of their type."""
     device = device_of(accelerator)
-    layout = as_layout(layout)
-    kind = policy(precision)
-    speed = speed_of(device, kind, mfu)
-    node = positive_int("node", node)
+    try:
+        speed = fraction("mfu", mfu) * device.peak(kind.products)
+    except LookupError as error:
+        raise ValueError(str(error)) from None
     if between_nodes is not None:
         positive_number("between_nodes", between_nodes)
-    how: dict[str, Any] = {"device": device.rules, "precision": kind, "attention": attention, **options}
-    step = {"batch": batch, "sequence": sequence, **how}
-    programs = stage_programs(config, layout, **step)
-    return seconds_of(programs, layout, device, speed, node, between_nodes, layout.global_batch(batch), sequence)
+    return Cluster(device, speed, positive_int("node", node), between_nodes)
 
 
 def stage_programs(config: TransformerConfig, layout: Layout, **step: Any) -> list[Program]:
@@ -172,13 +192,14 @@ def stage_programs(config: TransformerConfig, layout: Layout, **step: Any) -> li
     return [programs[stage] for stage in alike]
 
 
-def seconds_of(
-    programs: Sequence[Program], layout: Layout, device: Accelerator, speed: float, *rest: Any
-) -> StepSeconds:
-    """The seconds of the slowest stage; the layout may share state in another way than that of the programs."""
+def seconds_of(programs: Sequence[Program], layout: Layout, cluster: Cluster, batch: int, sequence: int) -> StepSeconds:
+    """The seconds of the slowest stage in a step of `batch` sequences over all ranks.
+
+    The layout may share state in another way than that of the programs.
+    """
     fill = _fill(programs, layout.microbatches)
-    kinds = dict.fromkeys(programs)
-    return max((_seconds(walked, layout, fill, device, speed, *rest) for walked in kinds), key=lambda each: each.upper)
+    of_stages = (_seconds(walked, layout, fill, cluster, batch, sequence) for walked in dict.fromkeys(programs))
+    return max(of_stages, key=lambda each: each.upper)
 
 
 def _fill(programs: Sequence[Program], microbatches: int) -> int:
@@ -196,14 +217,6 @@ def _fill(programs: Sequence[Program], microbatches: int) -> int:
     return most
 
 
-def speed_of(device: Accelerator, kind: PrecisionPolicy, mfu: float) -> float:
-    """FLOP/s of the matrix products: the dense peak of their type times `mfu`."""
-    try:
-        return fraction("mfu", mfu) * device.peak(kind.products)
-    except LookupError as error:
-        raise ValueError(str(error)) from None
-
-
 @lru_cache(maxsize=64)
 def _flops(walked: Program) -> int:
     """FLOPs of one micro-batch on one rank, forward and backward, recomputation included."""
@@ -211,17 +224,8 @@ def _flops(walked: Program) -> int:
     return flops + sum(count * op.forward_flops for op, count in computed_again(walked.items))
 
 
-def _seconds(
-    walked: Program,
-    layout: Layout,
-    fill: int,
-    device: Accelerator,
-    speed: float,
-    node: int,
-    between_nodes: float | None,
-    batch: int,
-    sequence: int,
-) -> StepSeconds:
+def _seconds(walked: Program, layout: Layout, fill: int, cluster: Cluster, batch: int, sequence: int) -> StepSeconds:
+    device, speed, node, between_nodes = cluster
     flops = layout.microbatches * _flops(walked)
     compute = flops / speed
     # Seconds by (whether between nodes, whether once per step), and the least by (kind of links, sending or receiving).

@@ -16,9 +16,10 @@ from cs336kit import __version__, cli
 from cs336kit._cli import arguments, plan, serve, words
 from cs336kit._cli.train import _parser
 from cs336kit.cli import main
+from cs336kit.predict._planner.answer import KEYS
 from cs336kit.predict.layouts import AXES, SCHEDULES
 from cs336kit.predict.models import model, names
-from cs336kit.predict.planner import KEYS, Question
+from cs336kit.predict.planner import Question
 from cs336kit.predict.serving import ServingQuestion
 
 MAIN, NEEDS = (Path(cli.__file__).with_name(name) for name in ("__main__.py", "_needs_torch.py"))

@@ -23,15 +23,13 @@ class Held:
     total: int
 
 
-def advised(question, parameters, what, room):
+def advised(question, what, room):
     """Advice for so much memory, of which nothing is left free."""
-    return planner.advice(
-        dataclasses.replace(question, allowance=0), parameters, dataclasses.replace(what, memory_bytes=room)
-    )
+    return planner.advice(dataclasses.replace(question, allowance=0), dataclasses.replace(what, memory_bytes=room))
 
 
 def helped(monkeypatch, question, room, *, chunks=4, chunked=0.125):
-    def memory(q, _):
+    def memory(q):
         each = 40 - 20 * (q.attention == "sdpa") - 8 * (q.chunks >= chunks) - 6 * q.checkpointing
         return Held(100 // (q.count if q.sharded else 1) + (q.batch or 0) * each)
 
@@ -40,7 +38,7 @@ def helped(monkeypatch, question, room, *, chunks=4, chunked=0.125):
 
     monkeypatch.setattr(planner, "memory", memory)
     monkeypatch.setattr(single, "extra_flops", extra)
-    return [(str(one), one.changes, one.slower) for one in advised(question, 1000, CHIP, room)]
+    return [(str(one), one.changes, one.slower) for one in advised(question, CHIP, room)]
 
 
 FUSED = (
@@ -119,22 +117,22 @@ def test_what_is_done_already_is_no_advice(monkeypatch):
 
 
 def test_ranks_of_a_layout_share_what_they_do_not_share_yet(monkeypatch):
-    monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 // q.placed.fsdp))
+    monkeypatch.setattr(planner, "memory", lambda q: Held(90 // q.placed.fsdp))
     monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, count=4)
     for layout in ("dp=4", "zero1=4", "dp=2,zero2=2", "fsdp=2,dp=2"):
-        one, twice = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 23)
+        one, twice = advised(dataclasses.replace(question, layout=layout), CHIP, 23)
         assert one.changes == {"layout": Layout(fsdp=4)} and twice.changes["layout"] == Layout(fsdp=8)
         assert str(one) == (
             "sharding over 4 accelerators (--layout fsdp=4): parameters are gathered for each micro-batch, and as many bytes "
             "on the wire"
         )
-    (one,) = advised(dataclasses.replace(question, layout="fsdp=4"), 1000, CHIP, 3)
+    (one,) = advised(dataclasses.replace(question, layout="fsdp=4"), CHIP, 3)
     assert one.changes == {"layout": Layout(fsdp=32), "count": 32, "global_batch": None}
     # Beside other changes, too.
-    monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 // q.placed.fsdp - 10 * q.checkpointing))
+    monkeypatch.setattr(planner, "memory", lambda q: Held(90 // q.placed.fsdp - 10 * q.checkpointing))
     placed = dataclasses.replace(question, layout="dp=4", checkpointing=False)
-    one, more = advised(placed, 1000, CHIP, 13)
+    one, more = advised(placed, CHIP, 13)
     assert one.changes == {"layout": Layout(fsdp=4), "checkpointing": True}
     assert more.changes["layout"] == Layout(fsdp=8)
 
@@ -176,16 +174,16 @@ def test_what_costs_nothing_is_advised_first():
 
 
 def test_gradients_are_shared_too_where_states_are_not_enough(monkeypatch):
-    monkeypatch.setattr(planner, "memory", lambda q, _: Held(90 - 20 * q.placed.stage))
+    monkeypatch.setattr(planner, "memory", lambda q: Held(90 - 20 * q.placed.stage))
     monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, chunks=2, checkpointing=True, layout="dp=4", optimizer="sgd")
     for room, first in ((70, Layout(zero1=4)), (69, Layout(zero2=4)), (50, Layout(zero2=4)), (49, Layout(fsdp=4))):
-        assert advised(question, 1000, CHIP, room)[0].changes == {"layout": first}
+        assert advised(question, CHIP, room)[0].changes == {"layout": first}
     # What is there already is not advised, and what replicas are left share, too.
     shared = dataclasses.replace(question, layout="zero1=4")
-    assert advised(shared, 1000, CHIP, 50)[0].changes == {"layout": Layout(zero2=4)}
+    assert advised(shared, CHIP, 50)[0].changes == {"layout": Layout(zero2=4)}
     for layout in ("dp=2,zero1=2", "dp=2,zero2=2"):
-        first = advised(dataclasses.replace(question, layout=layout), 1000, CHIP, 49)[0]
+        first = advised(dataclasses.replace(question, layout=layout), CHIP, 49)[0]
         assert first.changes == {"layout": Layout(fsdp=4)}
 
 
@@ -205,7 +203,7 @@ def test_changes_of_a_layout_are_merged():
 def test_more_ranks_than_a_tensor_has_rows_are_not_tried(monkeypatch):
     tried = []
 
-    def memory(q, _):
+    def memory(q):
         tried.append(q.count)
         return Held(90 // q.count + q.count)
 
@@ -213,33 +211,33 @@ def test_more_ranks_than_a_tensor_has_rows_are_not_tried(monkeypatch):
     monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, optimizer="sgd")
     # 2, 4, 8 and 16 hold 47, 26, 19 and 21.
-    assert advised(question, 1000, CHIP, 18) == () and max(tried) == 16
-    assert [one.changes["count"] for one in advised(question, 1000, CHIP, 19)] == [8]
+    assert advised(question, CHIP, 18) == () and max(tried) == 16
+    assert [one.changes["count"] for one in advised(question, CHIP, 19)] == [8]
 
 
 def test_states_of_fewer_bits_are_an_option_and_so_is_a_packed_base(monkeypatch):
     monkeypatch.setattr(
-        planner, "memory", lambda q, _: Held(100 - 30 * (q.optimizer != "adamw") - 40 * (q.base is not None))
+        planner, "memory", lambda q: Held(100 - 30 * (q.optimizer != "adamw") - 40 * (q.base is not None))
     )
     monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True)
-    assert [str(one) for one in advised(question, 1000, CHIP, 70)] == [
+    assert [str(one) for one in advised(question, CHIP, 70)] == [
         "an optimizer with states of 8 bits (--optimizer adamw8bit): rounded states"
     ]
-    assert advised(dataclasses.replace(question, optimizer="sgd"), 1000, CHIP, 60) == ()
-    assert advised(dataclasses.replace(question, model=1e9, batch=None), 1000, CHIP, 70) == ()
+    assert advised(dataclasses.replace(question, optimizer="sgd"), CHIP, 60) == ()
+    assert advised(dataclasses.replace(question, model=1e9, batch=None), CHIP, 70) == ()
     adapters = dataclasses.replace(question, lora_rank=8)
-    ((one),) = advised(adapters, 1000, CHIP, 60)
+    ((one),) = advised(adapters, CHIP, 60)
     assert one.changes == {"base": "nf4"} and one.change == "a frozen base of 4 bits (--qlora 8 in place of --lora 8)"
     packed = dataclasses.replace(adapters, base="nf4")
-    assert [each.changes for each in advised(packed, 1000, CHIP, 59)] == [{"optimizer": "adamw8bit", "fused": False}]
-    assert advised(packed, 1000, CHIP, 29) == ()
-    (both,) = advised(adapters, 1000, CHIP, 59)
+    assert [each.changes for each in advised(packed, CHIP, 59)] == [{"optimizer": "adamw8bit", "fused": False}]
+    assert advised(packed, CHIP, 29) == ()
+    (both,) = advised(adapters, CHIP, 59)
     assert both.changes == {"base": "nf4", "optimizer": "adamw8bit", "fused": False}
 
 
 def test_together_only_what_it_takes(monkeypatch):
-    def memory(q, _):
+    def memory(q):
         return Held(100 // q.count - 30 * q.checkpointing - 5 * (q.chunks > 1) - 40 * (q.optimizer != "adamw"))
 
     monkeypatch.setattr(planner, "memory", memory)
@@ -247,7 +245,7 @@ def test_together_only_what_it_takes(monkeypatch):
         single, "extra_flops", lambda q, checkpointing=False, chunks=1: 0.25 * checkpointing + 0.125 * (chunks > 1)
     )
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa")
-    both, more = advised(question, 1000, CHIP, 30)
+    both, more = advised(question, CHIP, 30)
     assert both.changes == {"checkpointing": True, "optimizer": "adamw8bit", "fused": False} and both.slower == 0.25
     eight = "an optimizer with states of 8 bits (--optimizer adamw8bit)"
     assert str(both) == (
@@ -283,20 +281,18 @@ def test_together_only_what_it_takes(monkeypatch):
 def test_where_more_accelerators_are_all_that_helps_a_layout_may(changes, sentence):
     question = dataclasses.replace(RUN, **changes)
     more = single.Advice("more", {"count": 16}, None, "twice")
-    assert planner.elsewhere(question, ()) == planner.elsewhere(question, (more,)) == sentence
-    assert planner.elsewhere(question, (more, single.Advice("less", {"chunks": 8}, 0.5, "half"))) == ""
+    assert planner.other_layouts(question, ()) == planner.other_layouts(question, (more,)) == sentence
+    assert planner.other_layouts(question, (more, single.Advice("less", {"chunks": 8}, 0.5, "half"))) == ""
 
 
 def test_the_answers_name_what_helps_on_the_same_accelerators():
     eight = plan(Question(MODELS["llama-3-70b"], layout="fsdp=8", checkpointing=True))
     assert [one.changes["layout"] for one in eight.advice] == [Layout(fsdp=32)]
-    assert eight.notes[0].endswith("--count 8 --find in place of --layout")
+    assert eight.other_layouts.endswith("--count 8 --find in place of --layout")
     two = plan(Question(MODELS["llama-3-8b"], count=2))
-    assert two.advice[0].changes == {"optimizer": "adamw8bit", "fused": False} and not any(
-        "--find" in note for note in two.notes
-    )
+    assert two.advice[0].changes == {"optimizer": "adamw8bit", "fused": False} and not two.other_layouts
     long = plan(Question(MODELS["llama-3-70b"], count=8, sequence=8192, batch=2))
-    assert not long.fits and "--checkpointing --find" in long.notes[0]
+    assert not long.fits and "--checkpointing --find" in long.other_layouts
 
 
 def test_what_sharding_sends_is_no_flops():
@@ -362,26 +358,26 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
         question = Question(model, count=3, **shaped)
         enough = 3 * 2**doublings
         monkeypatch.setattr(
-            planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.sharded else 9)
+            planner, "memory", lambda q, enough=enough: Held(0 if q.count >= enough and q.sharded else 9)
         )
         monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
-        helps = advised(question, 1000, CHIP, 1)
+        helps = advised(question, CHIP, 1)
         assert [one.changes["count"] for one in helps] == [enough] * found
         assert [one.costs for one in helps] == [
             "1048576 times the accelerators" + ", and another global batch" * bool(shaped)
         ] * found
         # Where sharding alone is not enough, it is tried with everything else.
         monkeypatch.setattr(
-            planner, "memory", lambda q, _, enough=enough: Held(0 if q.count >= enough and q.chunks > 1 else 9)
+            planner, "memory", lambda q, enough=enough: Held(0 if q.count >= enough and q.chunks > 1 else 9)
         )
-        assert [one.changes["count"] for one in advised(question, 1000, CHIP, 1)] == [enough] * (found and model != 1e9)
+        assert [one.changes["count"] for one in advised(question, CHIP, 1)] == [enough] * (found and model != 1e9)
 
 
 def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
-    monkeypatch.setattr(planner, "memory", lambda q, _: Held(0 if q.sharded else 9))
+    monkeypatch.setattr(planner, "memory", lambda q: Held(0 if q.sharded else 9))
     question = Question(MODELS["gpt2"], count=4, sharded=False, batch=2, sequence=512, attention="sdpa", accumulate=3)
     linked = chip("h100-sxm")
-    one = next(each for each in advised(question, 124_439_808, linked, 5) if each.changes == {"sharded": True})
+    one = next(each for each in advised(question, linked, 5) if each.changes == {"sharded": True})
     step = {"batch": 2, "sequence": 512, "precision": "mixed", "attention": "sdpa", "device": "cuda"}
     sent = [communication(MODELS["gpt2"], layout=f"{axis}=4,microbatches=3", **step).total for axis in ("fsdp", "dp")]
     more = sent[0] - sent[1]
@@ -393,15 +389,15 @@ def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
         f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator, {more / linked.link:,.2f} s "
         f"if nothing overlaps: up to {100 * one.slower:,.1f} % of a step"
     )
-    pair = advised(Question(1e9, count=2, sharded=False), 10**9, CHIP, 5)[0]
+    pair = advised(Question(1e9, count=2, sharded=False), CHIP, 5)[0]
     unknown = "how long depends on links of which no speed is known"
     assert pair.costs == f"1.0 GB more on the wire for each step and accelerator; {unknown}"
     number = Question(1e9, count=4, sharded=False)
-    (one, *_) = advised(number, 10**9, CHIP, 5)
+    (one, *_) = advised(number, CHIP, 5)
     # Mixed precision gathers 2 bytes twice, and saves one of two ways of gradients of 2 bytes: of three quarters.
     assert one.costs == f"1.5 GB more on the wire for each step and accelerator; {unknown}" and one.slower is None
     # Products in bf16 gather 2 · 2 bytes, and gradients in fp32 save 4.
-    (one, *_) = advised(dataclasses.replace(number, precision="mixed-fp32-gradients"), 10**9, CHIP, 5)
+    (one, *_) = advised(dataclasses.replace(number, precision="mixed-fp32-gradients"), CHIP, 5)
     assert one.costs == "0.0 GB more on the wire for each step and accelerator"
 
 

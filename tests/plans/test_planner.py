@@ -24,11 +24,12 @@ from cs336kit.predict import (
     step_seconds,
     training_flops,
 )
+from cs336kit.predict._planner.answer import KEYS
 from cs336kit.predict._planner.explain import explained
 from cs336kit.predict._planner.find import found
 from cs336kit.predict._planner.sensitivity import sensitivity
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
-from cs336kit.predict.planner import KEYS, days_and_bytes
+from cs336kit.predict.planner import days_and_bytes
 
 
 def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():

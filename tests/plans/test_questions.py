@@ -177,12 +177,10 @@ def test_bytes_of_the_label_are_said_to_be_those_of_the_label(monkeypatch):
 
 
 def test_the_largest_batch_may_fill_the_memory_to_the_last_byte(monkeypatch):
-    monkeypatch.setattr(of, "memory", lambda q, P: SimpleNamespace(total=10 * q.batch + P))
+    monkeypatch.setattr(of, "memory", lambda q: SimpleNamespace(total=10 * q.batch + 1))
     question, allowed = settled(Question(LITTLE)), SimpleNamespace(total=5)
     for room, batch in ((76, 7), (75, 6), (16, 1), (15, 0)):
-        asked = SimpleNamespace(
-            question=question, parameters=1, chip=SimpleNamespace(memory_bytes=room), allowance=allowed
-        )
+        asked = SimpleNamespace(question=question, chip=SimpleNamespace(memory_bytes=room), allowance=allowed)
         assert largest_batch(asked) == batch
 
 
@@ -235,7 +233,7 @@ def test_an_allowance_leaves_something():
 
 
 def test_bytes_and_moments_of_a_number_of_parameters():
-    assert dict(of.memory(Question(10, count=3, precision="bf16", optimizer="sgd"), 10)) == {
+    assert dict(of.memory(Question(10, count=3, precision="bf16", optimizer="sgd"))) == {
         "parameters": 7,
         "gradients": 7,
     }

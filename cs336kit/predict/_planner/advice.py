@@ -1,6 +1,6 @@
 """What to change if a run does not fit, the cheapest change first, or as many together as it takes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from math import inf
@@ -9,6 +9,7 @@ from typing import Any
 from cs336kit.predict._planner.changes import (
     REPLICAS,
     Advice,
+    Over,
     asked_layout,
     enough,
     in_passes,
@@ -20,10 +21,9 @@ from cs336kit.predict._planner.chip import Chip, allowance
 from cs336kit.predict._planner.memory import memory
 from cs336kit.predict._planner.question import Question, settled
 from cs336kit.predict.layouts import AXES, Layout
-from cs336kit.predict.transformer import TransformerConfig
 
 
-def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
+def advice(q: Question, chip: Chip) -> tuple[Advice, ...]:
     """Each single change that makes it fit, cheapest first; if there is none, as many of them together as it takes."""
 
     @cache  # several changes are tried more than once
@@ -31,16 +31,13 @@ def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
         try:
             changed = settled(replace(q, **changes))
             free, _ = allowance(q.allowance, memory_bytes=chip.memory_bytes, count=changed.count)
-            return memory(changed, P).total + free.total - chip.memory_bytes
+            return memory(changed).total + free.total - chip.memory_bytes
         except ValueError:
             return inf  # an impossible question is no advice
 
-    def fits(**changes: Any) -> bool:
-        return over(**changes) <= 0
-
-    options = sorted(single_changes(q, P, chip, fits, over), key=lambda one: (one.slower is None, one.slower or 0))
+    options = sorted(single_changes(q, chip, over), key=lambda one: (one.slower is None, one.slower or 0))
     options = [one for one in options if over(**one.changes) < inf]
-    helps = [one for one in options if fits(**one.changes)]
+    helps = [one for one in options if over(**one.changes) <= 0]
     if any("count" not in one.changes for one in helps):
         return tuple(helps)
     chosen: list[Advice] = []
@@ -50,16 +47,16 @@ def advice(q: Question, P: int, chip: Chip) -> tuple[Advice, ...]:
             continue
         chosen.append(one)
         together = _merged(q, chosen)
-        if fits(**together):
-            return (_together(q, chosen, fits), *helps)
+        if over(**together) <= 0:
+            return (_together(q, chosen, over), *helps)
     # Of changes without a known cost, more passes: what they send is not known where the speed between nodes is not.
     beside = [one for one in chosen if one.slower is not None or "accumulate" in one.changes]
     return tuple(helps) or tuple(_more_accelerators(q, over, beside))
 
 
-def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
+def other_layouts(q: Question, found: tuple[Advice, ...]) -> str:
     """What may help if nothing else does on the same accelerators: other ways to divide the model; or ""."""
-    if q.count == 1 or not isinstance(q.model, TransformerConfig) or any("count" not in one.changes for one in found):
+    if q.count == 1 or q.config is None or any("count" not in one.changes for one in found):
         return ""
     if q.flavour != "course":
         return ""
@@ -74,11 +71,11 @@ def elsewhere(q: Question, found: tuple[Advice, ...]) -> str:
     )
 
 
-def _together(q: Question, chosen: list[Advice], fits: Callable[..., bool]) -> Advice:
+def _together(q: Question, chosen: list[Advice], over: Over) -> Advice:
     """Several changes together, without those that are not needed; the most expensive ones are dropped first."""
     for one in reversed(chosen[:-1]):
         others = [other for other in chosen if other is not one]
-        if fits(**_merged(q, others)):
+        if over(**_merged(q, others)) <= 0:
             chosen = others
     slower = sum(one.slower or 0 for one in chosen)
     costs = "together " * (len(chosen) > 1) + _computing_and_sending(chosen)
@@ -107,7 +104,7 @@ def _merged(q: Question, chosen: list[Advice]) -> dict[str, Any]:
     return merged
 
 
-def _more_accelerators(q: Question, over: Callable[..., float], chosen: list[Advice]) -> Iterator[Advice]:
+def _more_accelerators(q: Question, over: Over, chosen: list[Advice]) -> Iterator[Advice]:
     """As many accelerators as are needed besides the changes of known cost, and those of these that are then still needed."""
     found = enough(q, over, _merged(q, chosen))
     if found is None:

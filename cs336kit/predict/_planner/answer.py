@@ -9,7 +9,6 @@ from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import active_parameters
-from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
 #: Raised whenever a key of the JSON output changes its meaning or is removed.
@@ -112,6 +111,8 @@ class Plan:
     largest_model: int
     flavour: str
     notes: tuple[str, ...]
+    #: other ways to divide the model over the same accelerators, where nothing else helps on these; or ""
+    other_layouts: str = ""
     #: bytes that one accelerator sends in a step; None with one accelerator, and for a number of parameters
     wire: Breakdown | None = None
     #: seconds of one optimizer step, with attention over all pairs; None if a number for it is missing
@@ -130,8 +131,8 @@ class Plan:
     @property
     def active_parameters(self) -> int:
         """Parameters used in computing one token."""
-        model = self.question.model
-        return active_parameters(model).total if isinstance(model, TransformerConfig) else self.parameters
+        config = self.question.config
+        return active_parameters(config).total if config else self.parameters
 
     @property
     def accelerator_hours(self) -> float | None:
@@ -232,51 +233,35 @@ class Plan:
             "schema": SCHEMA,
             "command": "plan",
             "model": q.name,
-            "parameters": self.parameters,
-            "active_parameters": self.active_parameters,
             "trainable_parameters": self.trainable,
-            "flavour": self.flavour,
             "accelerator": self.chip.name,
-            "tokens": None if q.tokens is None else int(q.tokens),
             "global_batch": q.step_sequences,
             "implied_global_batch": self.implied_batch,
             "peak_flops_per_second": self.chip.peak,
-            "flops": self.flops,
-            "six_nd_flops": self.six_nd_flops,
             "recomputed_fraction": self.recomputed,
-            "days": self.days,
-            "accelerators_within_days": self.accelerators_within_days,
             "memory_bytes": dict(self.memory.items()),
             "peak_moment": self.moment,
             "total_bytes": self.memory.total,
             "uneven_experts_bytes": self.uneven,
             "allowance_bytes": dict(self.allowance.items()),
             "available_bytes": self.chip.memory_bytes,
-            "fits": self.fits,
             "advice": [{"change": one.change, "costs": one.costs, "slower": one.slower} for one in self.advice],
-            "largest_model": self.largest_model,
-            "accelerator_hours": self.accelerator_hours,
-            "cost": self.cost,
-            "energy_kwh": self.energy_kwh,
-            "steps": self.steps,
             "layout": str(q.placed) if q.batch else None,
             "step_seconds": seconds_as_dict(self.seconds, self.causal),
             "tokens_per_second": _bounds(self.tokens_per_second),
             "step_mfu": _bounds(self.step_mfu),
             "mfu_step_seconds": self.mfu_seconds,
-            "mfu_tokens_per_second": self.mfu_tokens_per_second,
             "asked_product_rate": self.asked and _bounds((self.asked.lower, self.asked.upper)),
             "run_days": _bounds(self.run_days),
             "run_cost": _bounds(self.run_cost),
             "run_energy_kwh": _bounds(self.run_energy_kwh),
-            "link_bytes": self.link_bytes,
             "wire_bytes": None if self.wire is None else dict(self.wire.items()),
             "layouts": None,
             **dict.fromkeys(("largest_batch", "explain", "sensitivity")),
-            "notes": list(self.notes),
+            "notes": [*filter(None, [self.other_layouts]), *self.notes],
         }
-        # The other keys are fields of the question.
-        return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
+        # The other keys are attributes of this answer, or else fields of its question.
+        return {key: values[key] if key in values else getattr(self if hasattr(self, key) else q, key) for key in KEYS}
 
 
 def _bounds(values: tuple[float | None, float | None] | None) -> dict[str, float | None] | None:

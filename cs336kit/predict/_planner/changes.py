@@ -6,15 +6,16 @@ from math import inf
 from typing import Any
 
 from cs336kit.predict._planner.chip import Chip
-from cs336kit.predict._planner.memory import extra_flops, mfu_seconds, wire, writes_scores
+from cs336kit.predict._planner.memory import extra_flops, mfu_seconds, parameter_count, wire, writes_scores
 from cs336kit.predict._planner.question import FUSED, Question
 from cs336kit.predict.layouts import STAGES, Layout, as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import largest
-from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
+#: Bytes that a run lacks after changes of its question: none if it fits, infinitely many if there can be no such run.
+Over = Callable[..., float]
 #: The axes along which replicas are counted.
 REPLICAS = ("dp", *STAGES)
 #: Bytes of a step, and the share of it, that are too small to mention.
@@ -40,21 +41,19 @@ class Advice:
         return f"{self.change}: {self.costs}"
 
 
-def single_changes(
-    q: Question, P: int, chip: Chip, fits: Callable[..., bool], over: Callable[..., float]
-) -> Iterator[Advice]:
+def single_changes(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
     """Every single change that could help."""
-    if isinstance(q.model, TransformerConfig):
+    if q.config:
         yield from _of_kernels(q)
         yield from _of_layout(q, chip, over)
     if q.optimizer in FUSED and not q.fused and over(fused=True) < over():  # the optimizer's step is the peak
         costs = "no more FLOPs, and one kernel for the whole step"
         yield Advice("a fused optimizer (--fused)", {"fused": True}, 0.0, costs)
-    if isinstance(q.model, TransformerConfig):
-        yield from _of_activations(q, chip, fits, over)
+    if q.config:
+        yield from _of_activations(q, chip, over)
     yield from _of_states(q)
     if q.layout is None and not q.sharded and q.count > 1 and over(sharded=True) < inf:
-        yield _sharding(q, P, chip)
+        yield _sharding(q, chip)
     found = enough(q, over, {})
     if found:
         words, changes = found
@@ -74,7 +73,7 @@ def _of_kernels(q: Question) -> Iterator[Advice]:
         yield Advice(change, {"attention": "flash_attention"}, 0.0, costs)
 
 
-def _of_layout(q: Question, chip: Chip, over: Callable[..., float]) -> Iterator[Advice]:
+def _of_layout(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
     """Ranks may share more: the sequence, states, gradients, and parameters, too."""
     placed = asked_layout(q)
     if placed.tp > 1 and not placed.sp:
@@ -94,7 +93,7 @@ def _of_layout(q: Question, chip: Chip, over: Callable[..., float]) -> Iterator[
 
 
 def _sharing(
-    q: Question, chip: Chip, over: Callable[..., float], change: str, layout: Layout, how: str = "no more FLOPs, "
+    q: Question, chip: Chip, over: Over, change: str, layout: Layout, how: str = "no more FLOPs, "
 ) -> Iterator[Advice]:
     changes = {"layout": layout}
     if over(**changes) == inf:
@@ -116,11 +115,11 @@ def _of_states(q: Question) -> Iterator[Advice]:
         yield Advice(change, {"optimizer": "adamw8bit", "fused": False}, None, "rounded states")
 
 
-def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool], over: Callable[..., float]) -> Iterator[Advice]:
+def _of_activations(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
     assert q.batch
     if q.batch > 1:
         whole = divisors(q.batch, q.batch // 2)
-        size = whole[max(0, largest(lambda n: fits(**_split(q, whole[n - 1])), len(whole)) - 1)]
+        size = whole[max(0, largest(lambda n: over(**_split(q, whole[n - 1])) <= 0, len(whole)) - 1)]
         split = _split(q, size)
         change = in_passes(size, split["accumulate"], f" --layout {split['layout']}" if "layout" in split else "")
         if over(**split) < inf:
@@ -129,14 +128,14 @@ def _of_activations(q: Question, chip: Chip, fits: Callable[..., bool], over: Ca
             costs += f"; {_on_the_wire(more, seconds, slower)}" if more else ""
             yield Advice(change, split, slower if more else 0.0, costs)
     if q.chunks == 1:
-        chunks = next((2**i for i in range(1, _CHUNKS) if fits(chunks=2**i)), 2**3)
+        chunks = next((2**i for i in range(1, _CHUNKS) if over(chunks=2**i) <= 0), 2**3)
         extra = extra_flops(q, chunks=chunks) - extra_flops(q)
         yield Advice(f"the loss in {chunks} chunks (--chunks {chunks})", {"chunks": chunks}, extra, percent(extra))
     if not q.checkpointing:
         extra = extra_flops(q, checkpointing=True) - extra_flops(q)
         yield Advice("activation checkpointing (--checkpointing)", {"checkpointing": True}, extra, f"{percent(extra)}")
     if q.batch > 1:
-        size = largest(lambda n: fits(batch=n, global_batch=None), q.batch - 1) or 1
+        size = largest(lambda n: over(batch=n, global_batch=None) <= 0, q.batch - 1) or 1
         changes = {"batch": size, "global_batch": None}
         costs = "another global batch, and smaller matrix products may run less well"
         without = "" if q.global_batch is None else f"{_accumulate(q)}, without --global-batch"
@@ -156,14 +155,14 @@ def _split(q: Question, size: int) -> dict[str, Any]:
     return {**changes, "layout": layout}
 
 
-def _sharding(q: Question, P: int, chip: Chip) -> Advice:
+def _sharding(q: Question, chip: Chip) -> Advice:
     """ZeRO 3 gathers the weights twice and scatters gradients once; replicas reduce gradients: two ways of a ring."""
     change = f"sharding over the {q.count} accelerators (leave --replicated out)"
-    if isinstance(q.model, TransformerConfig):
+    if q.config:
         more, seconds, slower = _sent(q, chip, {"sharded": True})
         return Advice(change, {"sharded": True}, slower, _on_the_wire(more, seconds, slower))
     kind = POLICIES[q.precision]
-    share = P * (q.count - 1) / q.count
+    share = parameter_count(q) * (q.count - 1) / q.count
     more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
     seconds = more / chip.link if chip.link and q.count <= q.per_node else None
     return Advice(change, {"sharded": True}, None, _on_the_wire(more, seconds, None))
@@ -209,7 +208,7 @@ def asked_layout(q: Question) -> Layout:
     return q.placed if q.layout is None else as_layout(q.layout)
 
 
-def enough(q: Question, over: Callable[..., float], beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+def enough(q: Question, over: Over, beside: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """Everything sharded over the fewest times the accelerators that suffice with other changes, in words and as changes."""
     last = None
     for doublings in range(1, _DOUBLINGS + 1):

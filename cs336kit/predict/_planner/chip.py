@@ -70,7 +70,7 @@ def chip(
     notes: list[str] = []
     if given := [number for number, value in named.items() if value is not None]:
         rest = [number for number in named if number not in given]
-        notes.append(f"{_and(given)} as given" + (f"; {_and(rest)} are those of {device.name}" if rest else ""))
+        notes.append(f"{listed(given)} as given" + (f"; {listed(rest)} are those of {device.name}" if rest else ""))
     if memory_bytes is None:
         memory_bytes = _memory(device, notes)
     if peak_flops_per_second is None:
@@ -84,7 +84,8 @@ def chip(
     )
 
 
-def _and(words: list[str]) -> str:
+def listed(words: list[str]) -> str:
+    """Several words with commas, and the last one after an "and"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 

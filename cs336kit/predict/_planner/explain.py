@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from cs336kit.predict._common.words import duration, folded, size
 from cs336kit.predict._layers import stages
-from cs336kit.predict._links import node_of
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
 from cs336kit.predict._planner.step import links
@@ -13,7 +12,6 @@ from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import peak_moments, step_peak
-from cs336kit.predict.transformer import TransformerConfig
 
 #: How many components of the saved bytes are named individually.
 _LARGEST = 5
@@ -48,7 +46,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
     q = plan.question
-    if not isinstance(q.model, TransformerConfig):
+    if q.config is None:
         yield "parameters", f"{plan.parameters:,}, as given"
         return
     parts: dict[str, list[str]] = {}
@@ -58,8 +56,8 @@ def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
             parts.setdefault(leaf.component, []).append(f"{leaf.count:,} × {shape}" if leaf.count > 1 else shape)
     for name, terms in parts.items():
         yield f"parameters, {name}", " + ".join(dict.fromkeys(_times(terms)))
-    if q.model.experts:
-        active = f"{active_parameters(q.model).total:,}: of each layer's experts those that a token visits"
+    if q.config.experts:
+        active = f"{active_parameters(q.config).total:,}: of each layer's experts those that a token visits"
         yield "parameters, active", active
 
 
@@ -72,22 +70,22 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
     q = plan.question
     if plan.days is None or plan.flops is None or q.tokens is None or plan.chip.peak is None:
         return
-    if isinstance(q.model, TransformerConfig) and q.sequence:
-        forward = forward_flops(q.model, batch=1, sequence=q.sequence)
+    if q.config and q.sequence:
+        forward = forward_flops(q.config, batch=1, sequence=q.sequence)
         both = of.pass_flops(q)
         parts = " + ".join(f"{name} {n:.4g}" for name, n in forward.items() if n)
         yield "FLOPs forward", f"{parts} (attention over all pairs of positions)"
         ratio = f"{both.total / forward.total:.3f} × forward {forward.total:.6g}"
         why = "each matrix product has one more for each input that needs a gradient"
         yield "FLOPs of a sequence", f"{both.total:.6g} = {ratio} ({why})"
-        yield "FLOPs", f"{both.total:.6g} × {int(q.tokens):,} tokens / {q.sequence:,} = {plan.flops:.6g}"
+        yield "FLOPs", f"{both.total:.6g} × {q.tokens:,} tokens / {q.sequence:,} = {plan.flops:.6g}"
     else:
-        yield "FLOPs", f"6 × {plan.parameters:,} × {int(q.tokens):,} = {plan.flops:.6g}"
+        yield "FLOPs", f"6 × {plan.parameters:,} × {q.tokens:,} = {plan.flops:.6g}"
     a_day = f"{plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s"
     yield "days", f"{plan.flops:.6g} / ({q.count:,} × {a_day}) = {plan.days:,.4g}, {duration(plan.days)}"
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days
-        node = q.node or node_of(q.accelerator, many)
+        node = q.node_for(many)
         up = "rounded up" + f" to whole nodes of {node}" * (many > node)
         enough = f"{plan.flops:.6g} / ({a_day} × {q.within_days:g}), {up}: {many:,}"
         yield "accelerators within these days", enough
@@ -141,7 +139,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     if kind.master_weights:
         yield "master weights", f"{n:,} × {ELEMENT_BYTES[kind.master_weights]} ({kind.master_weights}){share}"
     gradients = f"{n:,} × {ELEMENT_BYTES[kind.gradients]} ({kind.gradients}){share}"
-    if not isinstance(q.model, TransformerConfig):
+    if q.config is None:
         yield "gradients", gradients
         if "temporary tensors" in plan.memory:
             each = of.step_bytes_per_parameter(q, q.optimizer)
@@ -157,10 +155,10 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "gathered parameters", gathered
     # Of a pipeline, the stage that has the peak.
     options = of.step_options(q)
-    among = stages(q.model, q.placed)
+    among = stages(q.config, q.placed)
     stage = max(among, key=lambda each: step_peak(**options, stage=each).total)
     kept = saved_activation_bytes(
-        q.model, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, stage=stage, **of.step_program(q),
+        q.config, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, stage=stage, **of.step_program(q),
     )  # fmt: skip
     at_the_end = f"{size(kept.total)} GiB when the forward pass ends"
     if q.placed.pp > 1:

@@ -9,7 +9,6 @@ from cs336kit.predict._planner.answer import Plan, seconds_as_dict
 from cs336kit.predict._planner.question import Question, settled
 from cs336kit.predict.layout_search import FoundLayout, find_layouts
 from cs336kit.predict.training import largest
-from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds
 
 #: How many times the rows to search for: some found layouts are not worth a row.
@@ -18,7 +17,7 @@ _SPARE = 4
 
 def before_layouts(q: Question) -> Question:
     """The question answered above the layouts: without a global batch that only some of them can split into micro-batches."""
-    if not isinstance(q.model, TransformerConfig) or q.layout is not None or q.accumulate is not None:
+    if q.config is None or q.layout is not None or q.accumulate is not None:
         return q
     if q.global_batch is None or not q.global_batch % max(1, (q.batch or 1) * q.count):
         return q
@@ -46,14 +45,14 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
     `global_batch` is that of the layouts; None: that of the plan. Errors: ValueError for what is missing.
     """
     q = plan.question
-    if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:
+    if q.config is None or not q.batch or not q.sequence:
         raise ValueError("a layout divides layers and heads, which a number of parameters does not tell: name a model")
     if q.layout is not None:
         raise ValueError("--find looks for a layout, and one is given: leave one of them out")
     if plan.chip.peak is None:
         raise ValueError("layouts are ordered by time, which needs a peak: give peak_flops_per_second (--peak)")
     layouts = find_layouts(
-        q.model, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
+        q.config, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
         global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.per_node, mfu=q.product_rate,
         memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=_SPARE * limit, optimizer=q.optimizer, fused=q.fused,
         **of.step_program(q),
@@ -81,10 +80,10 @@ def _at_least(plan: Plan, one: FoundLayout) -> StepSeconds:
 
 def largest_batch(plan: Plan) -> int:
     """The largest micro-batch whose peak and allowance fit, 0 if not one sequence does. Errors: ValueError without a shape."""
-    if not isinstance(plan.question.model, TransformerConfig):
+    if plan.question.config is None:
         raise ValueError("a batch has activations, which a number of parameters does not tell: name a model")
     room = plan.chip.memory_bytes - plan.allowance.total
-    return largest(lambda size: of.memory(replace(plan.question, batch=size), plan.parameters).total <= room)
+    return largest(lambda size: of.memory(replace(plan.question, batch=size)).total <= room)
 
 
 def as_rows(layouts: list[FoundLayout]) -> list[dict[str, object]]:

@@ -6,7 +6,7 @@ from typing import Any
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._planner.question import Question
-from cs336kit.predict.accounting import training_flops
+from cs336kit.predict.accounting import parameters, training_flops
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.operations import Leaf
@@ -14,7 +14,6 @@ from cs336kit.predict.optimizers import optimizer_spec, optimizer_step_bytes
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.programs import program
 from cs336kit.predict.training import SHARDED, peak_moments, step_peak
-from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds, communication, leaving_bytes, step_seconds
 
 
@@ -48,15 +47,24 @@ def trained(q: Question) -> dict[str, Any]:
 def step_options(q: Question) -> dict[str, Any]:
     """The arguments of `step_peak` and `peak_moments` for a settled question about a configuration."""
     return {
-        "config": q.model, "batch": q.batch, "sequence": q.sequence, "layout": q.placed, "optimizer": q.optimizer,
+        "config": q.config, "batch": q.batch, "sequence": q.sequence, "layout": q.placed, "optimizer": q.optimizer,
         "foreach": not q.fused, "fused": q.fused, **step_program(q),
     }  # fmt: skip
 
 
-def memory(q: Question, P: int) -> Breakdown:
+def parameter_count(q: Question) -> int:
+    """Parameters of the whole model."""
+    if q.config:
+        return parameters(q.config).total
+    assert isinstance(q.model, int | float)
+    return int(q.model)
+
+
+def memory(q: Question) -> Breakdown:
     """Bytes by bucket on one accelerator at the peak of a step."""
-    if isinstance(q.model, TransformerConfig):
+    if q.config:
         return step_peak(**step_options(q))
+    P = parameter_count(q)
     each = dict(bytes_per_parameter(q.optimizer, precision=q.precision).items())
     each["temporary tensors"] = step_bytes_per_parameter(q, q.optimizer)
     buckets = {name: -(-P * each[name] // q.placed.shards) for name in (*SHARDED, "temporary tensors") if each[name]}
@@ -78,7 +86,7 @@ def largest_bytes_per_parameter(q: Question) -> int:
 
 def moment(q: Question) -> str | None:
     """The moment of the peak; None for a number of parameters."""
-    if not isinstance(q.model, TransformerConfig):
+    if q.config is None:
         return None
     moments = peak_moments(**step_options(q))
     return max(moments, key=lambda name: moments[name])
@@ -91,21 +99,21 @@ def uneven(q: Question) -> int | None:
 
     What is alive at any moment is linear in the experts' shares, so its maximum is where the shares are extreme.
     """
-    if not isinstance(q.model, TransformerConfig) or not q.model.experts:
+    if q.config is None or not q.config.experts:
         return None
     if q.placed.ep > 1 or q.placed.cp > 1 or q.flavour != "course":
         return None
     assert q.batch and q.sequence
-    none = [0] * (q.model.experts - q.model.experts_per_token)
-    all_tokens = [q.batch * q.sequence] * q.model.experts_per_token
+    none = [0] * (q.config.experts - q.config.experts_per_token)
+    all_tokens = [q.batch * q.sequence] * q.config.experts_per_token
     both = (none + all_tokens, all_tokens + none)
     return max(step_peak(**step_options(q), expert_tokens=shares).total for shares in both)
 
 
 def pass_flops(q: Question, **changes: Any) -> Breakdown:
     """FLOPs of a forward and backward pass of one sequence by component, without recomputation."""
-    assert isinstance(q.model, TransformerConfig) and q.sequence
-    return training_flops(q.model, batch=1, sequence=q.sequence, **{**trained(q), **changes})
+    assert q.config and q.sequence
+    return training_flops(q.config, batch=1, sequence=q.sequence, **{**trained(q), **changes})
 
 
 def extra_flops(q: Question, **changes: Any) -> float:
@@ -116,8 +124,8 @@ def extra_flops(q: Question, **changes: Any) -> float:
 
 def leaves(q: Question) -> tuple[Leaf, ...]:
     """The parameters of the whole model, adapters among them."""
-    assert isinstance(q.model, TransformerConfig)
-    return program(q.model, batch=1, sequence=1, attention="sdpa", **trained(q)).leaves
+    assert q.config
+    return program(q.config, batch=1, sequence=1, attention="sdpa", **trained(q)).leaves
 
 
 def trainable(q: Question) -> int:
@@ -135,22 +143,22 @@ def step_program(q: Question) -> dict[str, Any]:
 
 def writes_scores(q: Question) -> bool:
     """Whether torch's fused function has no kernel for these heads and writes out scores, while another kernel would not."""
-    if not isinstance(q.model, TransformerConfig) or q.attention != "sdpa" or q.flavour != "course":
+    if q.config is None or q.attention != "sdpa" or q.flavour != "course":
         return False
     size: dict[str, Any] = {"batch": q.batch, "sequence": q.sequence, "layout": q.placed}
     try:
-        program(q.model, **size, **step_program(q) | {"attention": "flash_attention"})
+        program(q.config, **size, **step_program(q) | {"attention": "flash_attention"})
     except ValueError:  # a precision, a device or heads that no such kernel supports
         return False
-    walked = program(q.model, **size, **step_program(q))
+    walked = program(q.config, **size, **step_program(q))
     return any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
 
 
 def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None, str]:
     """Bytes that one accelerator sends in a step, the bounds of the step's seconds, and the reason if there are none."""
-    if not isinstance(q.model, TransformerConfig) or not q.batch or not q.sequence:
+    if q.config is None or not q.batch or not q.sequence:
         return None, None, ""
-    sent = communication(q.model, **_step_size(q)) if q.count > 1 else None
+    sent = communication(q.config, **_step_size(q)) if q.count > 1 else None
     if chip.peak is None:
         return sent, None, ""
     try:
@@ -172,7 +180,7 @@ def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None,
 
 def mfu_seconds(q: Question, chip: Chip) -> float | None:
     """Seconds of a step at the MFU; None for a number of parameters, and without a peak."""
-    if not isinstance(q.model, TransformerConfig) or not q.step_sequences or chip.peak is None:
+    if q.config is None or not q.step_sequences or chip.peak is None:
         return None
     return pass_flops(q).total * q.step_sequences / (q.count * chip.peak * q.mfu)
 
@@ -206,16 +214,16 @@ def causal_seconds(q: Question, chip: Chip) -> StepSeconds | None:
 
 def causal_saving(q: Question) -> float:
     """The share of a pass's FLOPs that causal attention leaves out, if it can."""
-    if not isinstance(q.model, TransformerConfig) or not _can_be_causal(q):
+    if q.config is None or not _can_be_causal(q):
         return 0.0
     return 1 - pass_flops(q, causal=True).total / pass_flops(q).total
 
 
 def link_bytes(q: Question) -> int | None:
     """Bytes that one accelerator sends over its own link to other nodes in a step; None if nothing is sent."""
-    if not isinstance(q.model, TransformerConfig) or q.count == 1:
+    if q.config is None or q.count == 1:
         return None
-    return leaving_bytes(q.model, **_step_size(q))
+    return leaving_bytes(q.config, **_step_size(q))
 
 
 def _step_size(q: Question) -> dict[str, Any]:
@@ -224,10 +232,10 @@ def _step_size(q: Question) -> dict[str, Any]:
 
 
 def _seconds(q: Question, chip: Chip, **changes: Any) -> StepSeconds:
-    assert isinstance(q.model, TransformerConfig)
+    assert q.config
     machine: dict[str, Any] = {
         "accelerator": chip.as_accelerator(),
         "mfu": q.product_rate,
         "between_nodes": q.between_nodes,
     }
-    return step_seconds(q.model, **machine, **_step_size(q), **changes)
+    return step_seconds(q.config, **machine, **_step_size(q), **changes)

@@ -115,6 +115,12 @@ class Question:
     link: float | None = None
 
     @property
+    def config(self) -> TransformerConfig | None:
+        """The configuration that is meant; None for a number of parameters."""
+        model = MODELS[self.model] if isinstance(self.model, str) else self.model
+        return model if isinstance(model, TransformerConfig) else None
+
+    @property
     def passes(self) -> int:
         """Forward and backward passes of one optimizer step."""
         return self.accumulate or 1
@@ -127,7 +133,11 @@ class Question:
     @property
     def per_node(self) -> int:
         """Accelerators of a node: as given, or as the table has them."""
-        return self.node or node_of(self.accelerator, self.count)
+        return self.node_for(self.count)
+
+    def node_for(self, count: int) -> int:
+        """The same if there were `count` accelerators."""
+        return self.node or node_of(self.accelerator, count)
 
     @property
     def placed(self) -> Layout:
@@ -165,7 +175,7 @@ def settled(q: Question) -> Question:
         "link",
     )  # fmt: skip
     q = replace(q, **checked | given(q, whole, "tokens"))
-    q = _with_shape(q) if isinstance(q.model, TransformerConfig) else _without_shape(q)
+    q = _with_shape(q, q.config) if q.config else _without_shape(q)
     if (q.price_per_hour is not None or q.watts is not None) and q.tokens is None:
         raise ValueError("a cost needs a time, and a time the tokens to train on: give tokens (or steps)")
     if q.within_days is not None and q.tokens is None:
@@ -180,21 +190,24 @@ def usual_sequence(config: TransformerConfig) -> int:
     return min(config.context, _USUAL_SEQUENCE)
 
 
-def _with_shape(q: Question) -> Question:
-    assert isinstance(q.model, TransformerConfig)
+def _with_shape(q: Question, config: TransformerConfig) -> Question:
     known("optimizer", q.optimizer, OPTIMIZERS)
-    sequence = usual_sequence(q.model) if q.sequence is None else q.sequence
-    batch, sequence = check_sizes(q.model, batch=1 if q.batch is None else q.batch, sequence=sequence)
+    sequence = usual_sequence(config) if q.sequence is None else q.sequence
+    batch, sequence = check_sizes(config, batch=1 if q.batch is None else q.batch, sequence=sequence)
     at_most("batch", batch, LARGEST_BATCH)
     attention = q.attention or "sdpa"
     if q.lora_rank is not None:
         q = replace(q, lora_rank=positive_int("lora_rank", q.lora_rank))
-    q = replace(q, batch=batch, sequence=sequence, attention=attention, lora_targets=_targets(q), frozen=_frozen(q))
-    q = _with_passes(_with_layout(q))
-    return _with_tokens(q)
+    q = replace(q, batch=batch, sequence=sequence, attention=attention, lora_targets=_targets(q, config))
+    _check_frozen(q, config)
+    q = _with_passes(_with_layout(q, config))
+    if q.tokens is None and q.steps is not None:
+        assert q.step_sequences is not None
+        return replace(q, tokens=q.steps * q.step_sequences * sequence)
+    return q
 
 
-def _with_layout(q: Question) -> Question:
+def _with_layout(q: Question, config: TransformerConfig) -> Question:
     """The layout says how many accelerators there are, and how many micro-batches a step has."""
     if q.layout is None:
         return q
@@ -208,13 +221,12 @@ def _with_layout(q: Question) -> Question:
             f"accumulate={q.accumulate} and microbatches={layout.microbatches} of the layout set the same number: leave one out"
         )
     passes = q.accumulate or (None if q.global_batch is not None else layout.microbatches)
-    assert isinstance(q.model, TransformerConfig)
-    check_layout(q.model, layout, sequence=q.sequence)
+    check_layout(config, layout, sequence=q.sequence)
     return replace(q, layout=layout, count=layout.count, accumulate=passes)
 
 
-def _targets(q: Question) -> tuple[str, ...]:
-    assert isinstance(q.model, TransformerConfig)
+def _targets(q: Question, config: TransformerConfig) -> tuple[str, ...]:
+    """The components with adapters, where there are some."""
     if q.lora_rank is None:
         if q.base is not None:
             raise ValueError(
@@ -225,7 +237,7 @@ def _targets(q: Question) -> tuple[str, ...]:
         known("packing", q.base, PACKINGS)
     if q.frozen:
         raise ValueError("lora_rank already freezes everything but the adapters: leave frozen out")
-    matrices = dict.fromkeys(name for name, in_blocks in linear_components(q.model).items() if in_blocks)
+    matrices = dict.fromkeys(name for name, in_blocks in linear_components(config).items() if in_blocks)
     if not q.lora_targets:
         return tuple(name if name in matrices else "key and value" for name in _USUAL_TARGETS)
     if q.lora_targets == ("all",):
@@ -235,15 +247,13 @@ def _targets(q: Question) -> tuple[str, ...]:
     return q.lora_targets
 
 
-def _frozen(q: Question) -> tuple[str, ...]:
-    assert isinstance(q.model, TransformerConfig)
-    components = dict.fromkeys(leaf.component for leaf in model_leaves(q.model))
+def _check_frozen(q: Question, config: TransformerConfig) -> None:
+    components = dict.fromkeys(leaf.component for leaf in model_leaves(config))
     for name in q.frozen:
         known("component", name, components)
     # A tied head has no parameters of its own.
     if q.frozen and set(components) <= set(q.frozen):
         raise ValueError("every component is frozen, so there is nothing to train: leave one out of frozen")
-    return q.frozen
 
 
 def _with_passes(q: Question) -> Question:
@@ -271,14 +281,6 @@ def _with_passes(q: Question) -> Question:
             f"{q.batch} × {q.placed.data_ranks} accelerators × {q.accumulate} micro-batches are "
             f"{together * q.accumulate} sequences a step, not the global batch of {q.global_batch}: leave one of them out"
         )
-    return q
-
-
-def _with_tokens(q: Question) -> Question:
-    """Tokens, if steps and the batch say how many; if both are given, they are left as they are, and the answer compares them."""
-    if q.tokens is None and q.steps is not None:
-        assert q.step_sequences is not None and q.sequence is not None
-        return replace(q, tokens=q.steps * q.step_sequences * q.sequence)
     return q
 
 

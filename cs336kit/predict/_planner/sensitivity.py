@@ -8,6 +8,7 @@ from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._planner.answer import Plan
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict._settle import PATTERNS
+from cs336kit.predict.planner import days_and_bytes
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Continuous inputs are changed by this fraction; counts and sizes are doubled.
@@ -30,8 +31,6 @@ class Change:
 
 def sensitivity(plan: Plan) -> list[Change]:
     """Every single change of an input, the one with the largest effect first."""
-    from cs336kit.predict.planner import days_and_bytes
-
     changes = []
     for what, values in _changes(plan):
         try:
@@ -55,7 +54,7 @@ def _changes(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"MFU {more:+.0%}", {"mfu": mfu}
     same = {"global_batch": None, "steps": None, "tokens": q.tokens}
     yield _twice(q, same)
-    if not isinstance(q.model, TransformerConfig):
+    if q.config is None:
         for sign in (1, -1):
             yield f"parameters {sign * _STEP:+.0%}", {"model": int(plan.parameters * (1 + sign * _STEP))}
         return
@@ -64,7 +63,7 @@ def _changes(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     yield f"sequence × 2 ({2 * q.sequence:,})", {"sequence": 2 * q.sequence, **same}
     yield f"sequence / 2 ({q.sequence // 2:,})", {"sequence": q.sequence // 2, **same}
     yield from _of_the_run(q)
-    yield from _of_the_model(q, q.model)
+    yield from _of_the_model(q.config)
 
 
 def _twice(q: Question, same: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -93,7 +92,7 @@ def _of_the_run(q: Question) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"adapters' rank × 2 ({2 * q.lora_rank})", {"lora_rank": 2 * q.lora_rank}
 
 
-def _of_the_model(q: Question, config: TransformerConfig) -> Iterator[tuple[str, dict[str, Any]]]:
+def _of_the_model(config: TransformerConfig) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in ("layers", "d_ff", "vocab"):
         value = getattr(config, name)
         for sign in (1, -1):
@@ -119,6 +118,6 @@ def sensitivity_text(plan: Plan) -> str:
     for change in sensitivity(plan):
         rows.append((change.what, "–" if change.days is None else f"× {change.days:.3f}", f"× {change.bytes:.3f}"))
     text = "what moves the answer, the most first\n" + as_text(rows, "<>>", gap=3)
-    if plan.days is not None and isinstance(plan.question.model, TransformerConfig):
+    if plan.days is not None and plan.question.config:
         text += "\nthe MFU stays as given, so that recomputation and sending do not move the days"
     return text

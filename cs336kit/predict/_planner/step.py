@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.words import amount, digits, duration, folded
 from cs336kit.predict._links import PAIRWISE
+from cs336kit.predict._planner.chip import listed
 
 if TYPE_CHECKING:
     from cs336kit.predict._planner.answer import Plan
@@ -91,7 +92,7 @@ def _run(plan: "Plan") -> Iterator[str]:
         does.append(f"costs {_between(*map(amount, plan.run_cost))}")
     if plan.run_energy_kwh is not None:
         does.append(f"uses {_between(*map(amount, plan.run_energy_kwh))} kWh")
-    yield from folded(f"in such steps the run {_listed(does)}", indent="    ", first="    ")
+    yield from folded(f"in such steps the run {listed(does)}", indent="    ", first="    ")
 
 
 def _asked(plan: "Plan") -> Iterator[str]:
@@ -119,10 +120,6 @@ def _asked(plan: "Plan") -> Iterator[str]:
 def _between(least: str, most: str) -> str:
     """A range of two values as they are shown, with the unit only once if both have the same."""
     return most if least == most else f"{least.removesuffix(most.lstrip('0123456789.,e+-'))} to {most}"
-
-
-def _listed(words: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _ring(name: str) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.words import accelerators, amount, duration, folded, row, short, size
-from cs336kit.predict._links import node_of
-from cs336kit.predict._planner.advice import elsewhere
 from cs336kit.predict._planner.memory import largest_bytes_per_parameter
 from cs336kit.predict._planner.step import step
 
@@ -47,7 +45,7 @@ def _time(plan: "Plan") -> Iterator[str]:
     )
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days
-        node = q.node or node_of(q.accelerator, many)
+        node = q.node_for(many)
         nodes = f" ({many // node:,} nodes of {node})" * (many > node)
         sentence = f"within {q.within_days:g} days it takes {many:,} of them{nodes} at this MFU"
         able = q.layout is None and (q.global_batch is None or q.global_batch % ((q.batch or 1) * many) == 0)
@@ -73,16 +71,14 @@ def _batch(plan: "Plan") -> Iterator[str]:
         sequences = f"{q.step_sequences:,} sequence{'s' * (q.step_sequences > 1)}"
         yield f"  a step takes {sequences}, {q.step_sequences * q.sequence:,} tokens (global batch)"
         if plan.steps is not None and q.steps is None:
-            yield f"  {plan.steps:,} steps for {int(q.tokens or 0):,} tokens"
+            yield f"  {plan.steps:,} steps for {q.tokens:,} tokens"
     if plan.implied_batch is not None and q.steps is not None:
         per = f"{plan.implied_batch:,} tokens a step"
         if q.sequence:
             per += f", {-(-plan.implied_batch // q.sequence):,} sequences of {q.sequence:,}"
         agrees = q.step_sequences is None or q.steps * q.step_sequences * (q.sequence or 0) == q.tokens
         other = "" if agrees else f": another global batch than this one{_nearest(plan.implied_batch, q)}"
-        yield from folded(
-            f"{int(q.tokens or 0):,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  "
-        )
+        yield from folded(f"{q.tokens:,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  ")
 
 
 def _nearest(tokens: int, q: "Question") -> str:
@@ -142,8 +138,6 @@ def _memory(plan: "Plan") -> Iterator[str]:
 def _verdict(plan: "Plan") -> Iterator[str]:
     q = plan.question
     left = plan.chip.memory_bytes - plan.allowance.total - plan.memory.total
-    pointer = "" if plan.fits or plan.advice else elsewhere(q, ())
-    pointer *= pointer in plan.notes
     if plan.fits and plan.moment is None:
         freed = plan.memory.get("temporary tensors", 0)
         sentence = f"it fits without activations: {size(left + freed)} GiB are left for them"
@@ -152,8 +146,9 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         yield from folded(sentence, indent="  ", first="")
     elif plan.fits:
         yield f"it fits, and {size(left)} GiB are left"
-    elif pointer:
-        sentence = f"it does not fit: {size(-left)} GiB too much, and no change that was tried is enough; {pointer}"
+    elif plan.other_layouts and not plan.advice:
+        too_much = f"it does not fit: {size(-left)} GiB too much, and no change that was tried is enough"
+        sentence = f"{too_much}; {plan.other_layouts}"
         yield from folded(sentence, indent="  ", first="")
     else:
         yield f"it does not fit: {size(-left)} GiB too much" + ("; what helps, cheapest first:" if plan.advice else "")
@@ -168,8 +163,8 @@ def _verdict(plan: "Plan") -> Iterator[str]:
     for one in plan.advice:
         yield from folded(str(one), indent="    ", first="  - ")
     whose = f"activation bytes: {plan.flavour}; --flavour names others" if plan.moment else ""
-    for note in (*plan.notes, whose):
-        yield from folded(note, indent="  ", first="note: ") if note and note != pointer else ()
+    for note in filter(None, (plan.other_layouts if plan.advice else "", *plan.notes, whose)):
+        yield from folded(note, indent="  ", first="note: ")
     if q.lora_rank or q.frozen or q.layout is not None:
         return
     shared = q.sharded and q.count > 1

@@ -54,8 +54,8 @@ def _options(answer: Served) -> dict[str, list[Any]]:
             count for count in divisors(q.config.heads, q.config.heads) if count > q.count and _node(q, count) != 0
         ],
         "chunk": [tokens for tokens in _halves(q.pass_tokens) if tokens >= _LEAST_CHUNK],
-        "prompt": _halves(q.prompt or 1),
-        "output": _halves(q.output or 1),
+        "prompt": _halves(q.prompt_tokens),
+        "output": _halves(q.output_tokens),
     }
 
 

@@ -8,7 +8,7 @@ from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._planner.chip import Chip, allowance
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.memory import cache_bytes, prompt_program, weights, working_bytes
-from cs336kit.predict._serving.question import ServingQuestion, length_of, packing_of
+from cs336kit.predict._serving.question import ServingQuestion, packing_of
 from cs336kit.predict.accounting import active_parameters
 from cs336kit.predict.packed import PACKINGS
 
@@ -133,7 +133,7 @@ class Served:
     def total(self, batch: int) -> int:
         """Bytes of weights, working tensors, allowance, and the whole pages of `batch` sequences with their answers."""
         fixed = self.weights.total + self.working_bytes + self.allowance.total
-        unfilled = -length_of(self.question) % self.question.page * self.cache_bytes_per_token
+        unfilled = -self.question.length % self.question.page * self.cache_bytes_per_token
         return fixed + batch * (self.cache_bytes + unfilled + self.logits_bytes)
 
     @property
@@ -152,7 +152,7 @@ class Served:
         q, batch = self.question, self.sustained_batch
         if self.average is None:
             return None
-        prompt, output = self.prefill, q.output or 1
+        prompt, output = self.prefill, q.output_tokens
         together = max(prompt.compute, prompt.links, prompt.cache_bytes / ((self.chip.bandwidth or inf) * q.efficiency))
         least, most = self.average
         return PerToken(batch, (least / batch, most / batch), (together / output, prompt.most / output))
@@ -223,7 +223,7 @@ class Served:
                 for batch, bounds in self.tokens
             ],
             "batch_for_latency": best and {"at_best": best[0], "if_nothing_overlaps": best[1]},
-            "sustained": sustained and _throughput(sustained, q.output or 1),
+            "sustained": sustained and _throughput(sustained, q.output_tokens),
             "cost_per_million_tokens": cost and _cost(cost),
             "advice": [
                 {"change": one.change, "changes": dict(one.changes), "largest_batch": one.largest_batch} for one in self.advice
@@ -236,8 +236,7 @@ class Served:
 def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
     """The fields of an answer that are bytes on one accelerator."""
     free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count, context=what.context)
-    length = length_of(q)
-    each, before = (cache_bytes(q, prompt_program(q, tokens)) for tokens in (length, length - 1))
+    each, before = (cache_bytes(q, prompt_program(q, tokens)) for tokens in (q.length, q.length - 1))
     return {
         "weights": weights(q), "cache_bytes": each, "cache_bytes_per_token": each - before,
         "working_bytes": working_bytes(q), "logits_bytes": q.config.vocab * (2 + 4),

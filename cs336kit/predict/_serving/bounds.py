@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cs336kit.predict._links import taken
 from cs336kit.predict._planner.chip import Chip, chip
 from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, made_again, prompt_program
-from cs336kit.predict._serving.question import ServingQuestion, length_of, options_of, packing_of
+from cs336kit.predict._serving.question import ServingQuestion, options_of, packing_of
 from cs336kit.predict._writing.collectives import OF_EXPERTS
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
@@ -65,7 +65,7 @@ def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
     The FLOPs of causal attention are those of one pass. Each pass reads the weights, and each but the first reads the cache of
     the tokens before it (of a window, what the window holds); latent attention makes their keys and values again.
     """
-    prompt, chunk = q.prompt or 1, q.pass_tokens
+    prompt, chunk = q.prompt_tokens, q.pass_tokens
     further = (prompt - 1) // chunk
     left = prompt - further * chunk
     first, last = prompt_program(q, chunk), prompt_program(q, left)
@@ -83,7 +83,7 @@ def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
 
 def _of_the_past(q: ServingQuestion, whole: Program, further: int) -> _Work:
     """What `further` chunks after the first one do with the tokens before them."""
-    chunk, prompt = q.pass_tokens, q.prompt or 1
+    chunk, prompt = q.pass_tokens, q.prompt_tokens
 
     def seen(positions: int) -> int:
         """Sum over these chunks of the tokens before each, in a cache that keeps `positions` of them."""
@@ -102,7 +102,7 @@ def _of_the_past(q: ServingQuestion, whole: Program, further: int) -> _Work:
 
 def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None = None) -> Bounds:
     """One token of each of `batch` sequences with `length` tokens in the cache, or with the prompt and the answer."""
-    length = length_of(q) if length is None else length
+    length = q.length if length is None else length
     # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
     walked = program(q.config, batch=batch, sequence=length, phase="decode", cache="contiguous", **options_of(q))
     return _bounds(q, what, _work(q, what, walked, tokens=batch, rows=1))
@@ -110,7 +110,7 @@ def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None 
 
 def answer_seconds(q: ServingQuestion, what: Chip, batch: int) -> tuple[float, float]:
     """Seconds of a token of each of `batch` sequences, averaged over the answer: at best, and if nothing overlaps."""
-    prompt, output = q.prompt or 1, q.output or 1
+    prompt, output = q.prompt_tokens, q.output_tokens
     parts = min(output, _LENGTHS)
     middles = [prompt + 0.5 + (part + 0.5) * output / parts for part in range(parts)]
     # Rounded so that their mean stays that of all lengths.

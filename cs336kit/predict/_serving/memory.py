@@ -43,7 +43,7 @@ def weights(q: ServingQuestion) -> Breakdown:
 
 def prompt_program(q: ServingQuestion, length: int | None = None) -> Program:
     """One pass of a sequence of so many tokens, or of the question's whole prompt."""
-    return program(q.config, batch=1, sequence=length or q.prompt or 1, phase="prefill", **options_of(q))
+    return program(q.config, batch=1, sequence=length or q.prompt_tokens, phase="prefill", **options_of(q))
 
 
 def cache_bytes(q: ServingQuestion, walked: Program) -> int:
@@ -62,7 +62,7 @@ def working_bytes(q: ServingQuestion) -> int:
     in pieces as long as a chunk.
     """
     walked = prompt_program(q, q.pass_tokens)
-    piece = min(q.pass_tokens, (q.prompt or 1) - q.pass_tokens)
+    piece = min(q.pass_tokens, q.prompt_tokens - q.pass_tokens)
     again = sum(storage.bytes for op, _ in made_again(walked)[:2] for storage in op.allocates)
     return blocks_peak(walked) + again * piece // q.pass_tokens
 

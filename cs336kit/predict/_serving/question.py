@@ -14,7 +14,7 @@ from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.models import MODELS, unknown
 from cs336kit.predict.packed import EXPERTS, PACKINGS
 from cs336kit.predict.programs import check_sizes
-from cs336kit.predict.transformer import TransformerConfig, check_config
+from cs336kit.predict.transformer import TransformerConfig
 
 #: Types of served weights: element types, and packings of the matrices in blocks, or of those of experts alone (all else stays
 #: in bf16, as do embeddings, head, norms and routers with either).
@@ -70,10 +70,25 @@ class ServingQuestion:
         return MODELS[self.model] if isinstance(self.model, str) else self.model
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of a prompt: as given, or half of the context, at most 2048."""
+        return min(max(self.config.context // 2, 1), 2048) if self.prompt is None else self.prompt
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of an answer: as given, or half of the context, at most 512."""
+        return min(max(self.config.context // 2, 1), 512) if self.output is None else self.output
+
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence at the end of its answer."""
+        return self.prompt_tokens + self.output_tokens
+
+    @property
     def pass_tokens(self) -> int:
         """Tokens of a prompt's longest pass: a chunk, or the whole prompt if attention writes out the scores of all pairs."""
-        prompt = self.prompt or 1
-        return min(self.chunk or CHUNK, prompt) if _attention(self.config) == "flash_attention" else prompt
+        flash = _attention(self.config) == "flash_attention"
+        return min(self.chunk or CHUNK, self.prompt_tokens) if flash else self.prompt_tokens
 
     @property
     def stored(self) -> str:
@@ -86,26 +101,21 @@ class ServingQuestion:
         return self.node or node_of(self.accelerator, self.count)
 
 
-def check_question(question: object) -> None:
-    """Raise ValueError for what is no question, or is about no model."""
-    if not isinstance(question, ServingQuestion):
+def settled(q: ServingQuestion) -> ServingQuestion:
+    """The question with every default filled in; ValueError for what is none, or cannot be."""
+    if not isinstance(q, ServingQuestion):
         raise ValueError(
-            f"serve takes a ServingQuestion, got {shown(question)}: give one, such as ServingQuestion('llama-3-8b')"
+            f"serve takes a ServingQuestion, got {shown(q)}: give one, such as ServingQuestion('llama-3-8b')"
         )
-    if isinstance(question.model, str) and question.model not in MODELS:
-        unknown(question.model, otherwise="predict.from_hf reads a config.json")
-    if not isinstance(question.config, TransformerConfig):
+    if isinstance(q.model, str):
+        if q.model not in MODELS:
+            unknown(q.model, otherwise="predict.from_hf reads a config.json")
+        q = replace(q, model=MODELS[q.model], name=q.model if q.name == ServingQuestion.name else q.name)
+    if not isinstance(q.model, TransformerConfig):
         raise ValueError(
-            f"model must be a TransformerConfig or the name of a known model, got {shown(question.model)}: give one, such as "
+            f"model must be a TransformerConfig or the name of a known model, got {shown(q.model)}: give one, such as "
             "'llama-3-8b'"
         )
-
-
-def settled(q: ServingQuestion) -> ServingQuestion:
-    """The question with every default filled in; ValueError for what cannot be."""
-    if isinstance(q.model, str):
-        q = replace(q, model=q.config, name=q.model if q.name == ServingQuestion.name else q.name)
-    check_config(q.config)
     known("type of weights", q.stored, WEIGHT_TYPES)
     if q.stored.endswith(EXPERTS) and not q.config.experts:
         raise ValueError(f"weights in {q.stored}, but this model has no experts: give {packing_of(q.stored)}")
@@ -122,9 +132,7 @@ def settled(q: ServingQuestion) -> ServingQuestion:
     checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
     checked["efficiency"] = fraction("efficiency", q.efficiency)
     check_layout(q.config, Layout(tp=checked["count"]))
-    half = max(q.config.context // 2, 1)
-    prompt = min(half, 2048) if q.prompt is None else positive_int("prompt", q.prompt)
-    output = min(half, 512) if q.output is None else positive_int("output", q.output)
+    prompt, output = positive_int("prompt", q.prompt_tokens), positive_int("output", q.output_tokens)
     try:
         check_sizes(q.config, batch=1, sequence=prompt + output)
     except ValueError:
@@ -170,11 +178,6 @@ def chip_of(q: ServingQuestion) -> Chip:
 def packing_of(weights: str) -> str:
     """The packing of a type of weights, whichever matrices are quantized; an element type is returned as it is."""
     return weights.removesuffix(EXPERTS)
-
-
-def length_of(q: ServingQuestion) -> int:
-    assert q.prompt is not None and q.output is not None
-    return q.prompt + q.output
 
 
 def _attention(config: TransformerConfig) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._common.words import WIDTH, accelerators, digits, folded, row, size
-from cs336kit.predict._serving.question import length_of, packing_of
+from cs336kit.predict._serving.question import packing_of
 from cs336kit.predict.packed import PACKINGS
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _head(answer: "Served") -> Iterator[str]:
 
 
 def _has_chunks(answer: "Served") -> bool:
-    return answer.question.pass_tokens < (answer.question.prompt or 1)
+    return answer.question.pass_tokens < answer.question.prompt_tokens
 
 
 def _memory(answer: "Served") -> Iterator[str]:
@@ -72,7 +72,7 @@ def _memory(answer: "Served") -> Iterator[str]:
     yield row("allowance", answer.allowance.total)
     yield from folded(answer.allowance_reason, indent="    ")
     yield row("logits of a sequence", answer.logits_bytes)
-    full = (q.config.window or inf) < length_of(q)
+    full = (q.config.window or inf) < q.length
     each = f"{answer.cache_bytes_per_token:,} bytes a {'further ' * full}token"
     yield row("cache of a sequence", answer.cache_bytes, each)
     wasted = f"pages of {q.page} tokens leave {average / 2**20:,.2f} MiB of it empty on average, {worst / 2**20:,.2f} at worst"
@@ -103,7 +103,7 @@ def _latency(answer: "Served") -> Iterator[str]:
     if_it_did = "" if answer.largest_batch else ", if it did fit"
     yield from folded(f"at {_rates(answer)}, if all overlaps and if nothing does{if_it_did}:", indent="  ", first="")
     yield f"  time to first token (TTFT): {_span(prefill.least, prefill.most)} ({prefill.bound} bound)"
-    yield f"  time per output token (TPOT) with a context of {length_of(q):,} tokens:"
+    yield f"  time per output token (TPOT) with a context of {q.length:,} tokens:"
     rows = [("batch", "ms a token", "tokens per second", "GiB", "bound by", "")]
     for batch, bounds in answer.tokens:
         time = f"{milliseconds(bounds.least)} to {milliseconds(bounds.most)}"
@@ -120,7 +120,7 @@ def _latency(answer: "Served") -> Iterator[str]:
         line = f"within {within}: {many} if all overlaps, {few} if nothing does" if best else f"no batch meets {within}"
         yield from folded(line, indent="    ", first="  ")
     if (each := answer.sustained) is not None:
-        rates = [f"{digits(1 / seconds / share)}" for share in (1, q.output or 1) for seconds in reversed(each.total)]
+        rates = [f"{digits(1 / seconds / share)}" for share in (1, q.output_tokens) for seconds in reversed(each.total)]
         steady = "{} to {} tokens per second, {} to {} requests per second".format(*rates)
         yield from folded(f"sustained, prompts included, at batch {each.batch:,}: {steady}", indent="    ", first="  ")
 

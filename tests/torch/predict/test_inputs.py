@@ -40,7 +40,6 @@ CALLS = [
     (predict.view_strides, ((BIG, BIG),), {"strides": (BIG, 1), "to": (BIG * 2, BIG // 2)}),
     (predict.overlaps, ((BIG, BIG),), {"strides": (BIG, 1)}),
     (predict.kaplan_flops, (GPT2,), {"sequence": 1024}),
-    (predict.chinchilla_flops, (GPT2,), {"batch": BIG, "sequence": 1024}),
     (predict.six_nd_estimate, (GPT2,), {"batch": BIG, "sequence": 1024}),
     (predict.forward_flops, (GPT2,), {"batch": BIG, "sequence": 1024}),
     (predict.training_flops, (GPT2,), {"batch": BIG, "sequence": 1024}),
@@ -309,7 +308,7 @@ def test_options_that_cannot_be_are_refused_in_a_short_sentence(function, needed
             assert "keyword argument" in str(error)
 
 
-@pytest.mark.parametrize("function", [predict.kaplan_flops, predict.chinchilla_flops, predict.six_nd_estimate])
+@pytest.mark.parametrize("function", [predict.kaplan_flops, predict.six_nd_estimate])
 def test_a_sequence_beyond_learned_positions_is_refused(function):
     sizes = {} if function is predict.kaplan_flops else {"batch": 1}
     with pytest.raises(ValueError, match="longer than context=1024"):

@@ -18,8 +18,6 @@ from cs336kit.predict import (
     break_even_batch,
     bytes_per_parameter,
     largest_batch,
-    paper_block_bytes,
-    paper_break_even_batch,
     parameters,
     peak_moments,
     plan,
@@ -98,14 +96,6 @@ def test_below_the_break_even_batch_mixed_precision_costs_memory():
         assert total(batch, precision) <= total(batch, "fp32")
         assert batch == 1 or total(batch - 1, precision) > total(batch - 1, "fp32")
     assert break_even_batch(MODELS["gpt2"], sequence=128, precision="bf16") == 1
-
-
-def test_the_break_even_batch_of_the_notes():
-    config = TransformerConfig(layers=1, d_model=8192, heads=64, vocab=2, context=2048)
-    assert paper_break_even_batch(config, sequence=2048) == pytest.approx(1.0)
-    # Two more bytes for each of 12D² weights, against half of the paper's activations in 4-byte elements.
-    saving = [paper_block_bytes(config, batch=1, sequence=2048, bytes_per_element=p).total for p in (4, 2)]
-    assert 24 * 8192**2 / (saving[0] - saving[1]) == pytest.approx(paper_break_even_batch(config, sequence=2048))
 
 
 def test_when_nothing_is_saved_there_is_no_break_even():
