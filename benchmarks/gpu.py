@@ -20,6 +20,7 @@ import torch
 from benchmarks.gpu_rows import Run
 from benchmarks.gpu_stages import STAGES
 from cs336kit import measure
+from cs336kit._replacing import replacing
 from cs336kit.measure.recorded import RECORDS, check_record
 from cs336kit.predict._common.checks import known
 
@@ -106,11 +107,10 @@ def write_stage(
     stages[stage] = {"date": today, "wall_seconds": round(wall_seconds, 3), "skipped": skipped, "rows": rows}
     data = {**head, "stages": stages}
     folder.mkdir(parents=True, exist_ok=True)
-    waiting = path.with_suffix(".json.part")
-    waiting.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    if old and not same:
-        os.replace(path, path.with_suffix(".json.before"))
-    os.replace(waiting, path)
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        if old and not same:
+            os.replace(path, path.with_suffix(".json.before"))
     return path
 
 

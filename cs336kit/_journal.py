@@ -8,12 +8,13 @@ import json
 import math
 import os
 import statistics
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
+
+from cs336kit._replacing import replacing
 
 try:
     import fcntl
@@ -80,15 +81,9 @@ def write(journal: Journal) -> None:
     if journal == Journal():
         return file.unlink(missing_ok=True)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as beside:
-        try:
-            kept = {"guesses": journal.guesses, "solved": journal.solved}
-            json.dump(kept, beside, indent=1, ensure_ascii=False)
-            beside.close()
-            os.replace(beside.name, file)
-        except BaseException:
-            Path(beside.name).unlink(missing_ok=True)
-            raise
+    kept = {"guesses": journal.guesses, "solved": journal.solved}
+    with replacing(file) as beside:
+        beside.write_text(json.dumps(kept, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 @contextmanager

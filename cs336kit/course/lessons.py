@@ -2,10 +2,10 @@
 
 import json
 import os
-import secrets
 from pathlib import Path
 
 from cs336kit import _journal
+from cs336kit._replacing import replacing
 from cs336kit.course import cells as kind
 from cs336kit.course import pages, reader
 
@@ -58,18 +58,12 @@ def every(folder: Path = NOTEBOOKS) -> list[tuple[Path, list[kind.Cell]]]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that there is always the old one or the new one, never half of one; OSError names it.
-
-    If several processes write it at once, the last one wins.
-    """
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    """Write a file so that there is always the old one or the new one, never half of one; OSError names it."""
     try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
+        with replacing(path) as beside:
+            beside.write_bytes(data)
     except OSError as error:
         raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def listing(names: list[str]) -> str:

@@ -1,7 +1,6 @@
 """Tokens in a file that is larger than memory: written in chunks, read through a memory map."""
 
 import os
-import secrets
 import struct
 import zlib
 from collections.abc import Iterator
@@ -10,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from cs336kit._replacing import replacing
 from cs336kit.lm.runs import ProgressBar
-from cs336kit.lm.whole_file import replacing
 from cs336kit.predict._common.checks import at_most, boolean, non_negative_int, positive_int
 
 MAGIC = b"CS336TOK"
@@ -99,7 +98,7 @@ class TokenFile:
         """
         path = Path(path)
         boolean("progress", progress)
-        with replacing(path, _unique()) as beside:
+        with replacing(path) as beside:
             _write_header(beside, vocab=vocab, length=0, checksum=zlib.adler32(b""), create=True)
             cls.append(beside, tokens, progress=progress)
         return cls(path)
@@ -145,15 +144,10 @@ class TokenFile:
         """
         size = at_most("length", non_negative_int("length", length), 2**60) * token_dtype(vocab).itemsize
         checksum = size % 65521 << 16 | 1  # Adler-32 of zeros: low half 1, high half the number of bytes
-        with replacing(Path(path), _unique()) as beside:
+        with replacing(Path(path)) as beside:
             _write_header(beside, vocab=vocab, length=length, checksum=checksum, create=True)
             os.truncate(beside, HEADER_BYTES + size)
         return cls(path)
-
-
-def _unique() -> str:
-    """The ending of a temporary file: several processes may write to one path."""
-    return f".writing-{secrets.token_hex(4)}"
 
 
 def _is_one_array(tokens: Any) -> bool:

@@ -1,25 +1,14 @@
-"""Write a file so that a reader finds either the old one or the new one, never part of one."""
+"""Write a file, or a checkpoint, so that not even a power cut leaves part of one, and keep older ones beside it."""
 
 import errno
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-
-@contextmanager
-def replacing(path: Path, ending: str = ".saving") -> Iterator[Path]:
-    """A temporary path beside `path` for a file that replaces it at the end, and is removed if something fails."""
-    beside = path.with_name(path.name + ending)
-    try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+from cs336kit._replacing import replacing
 
 
 def save_beside(content: Any, beside: Path, path: Path) -> None:
@@ -47,7 +36,7 @@ def save_beside(content: Any, beside: Path, path: Path) -> None:
 
 def write_whole(text: str, path: Path) -> None:
     """Replace the file at `path` with `text`, whole or not at all, even if the power fails in between."""
-    with replacing(path) as beside, open(beside, "w", encoding="utf-8") as file:
+    with replacing(path, ".saving") as beside, open(beside, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cs336kit._replacing import replacing
 from cs336kit.lm import whole_file
-from cs336kit.lm.whole_file import flush_folder, keep_older, replacing, save_beside, write_whole
+from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside, write_whole
 
 
 def save(content, path):
