@@ -190,7 +190,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_no_half_of_a_copy(clone, said, cap
         pytest.skip("needs /dev/full")
     COPIES.mkdir()
     monkeypatch.setattr(secrets, "token_hex", lambda size: "full")
-    (COPIES / "01_second.ipynb.full.new").symlink_to("/dev/full")
+    (COPIES / "01_second.ipynb.writing-full").symlink_to("/dev/full")
     assert main(["lessons", "copy"]) == 2
     assert capsys.readouterr().err == "my/01_second.ipynb cannot be read or written: No space left on device.\n"
     assert {path.name for path in COPIES.iterdir()} == {"00_first.ipynb"}
