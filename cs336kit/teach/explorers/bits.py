@@ -3,10 +3,11 @@
 import html
 import math
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from cs336kit.predict import FORMATS, NumberFormat
-from cs336kit.teach.explorers.explorer import Explorer
+from cs336kit.teach.explorers.explorer import Explorer, When
 
 #: Light enough for black text; the fields are also labeled, so nothing depends on color.
 GROUNDS = {"sign": "#f0c9df", "exponent": "#ffe0a3", "fraction": "#c4e4f8"}
@@ -75,6 +76,10 @@ class BitExplorer(Explorer):
         self.code = code
         self.wanted = self.value
 
+    def set_value(self, value: float) -> None:
+        """Show what a value becomes in this format; the exact value is kept for other formats."""
+        self.code, self.wanted = self.number_format.encode(value), value
+
     def set_format(self, name: str) -> None:
         """Show the wanted value, before any rounding, in a different format; a refused one changes nothing."""
         self.code, self.number_format = FORMATS[name].encode(self.wanted), FORMATS[name]
@@ -93,6 +98,11 @@ class BitExplorer(Explorer):
         first = self.number_format.name + "  " + "  ".join(f"{name} {bits}" for name, bits in self.fields())
         return "\n".join([first, *self._lines()])
 
+    def live_html(self) -> str:
+        title = f"<div><b>{html.escape(self.number_format.name)}</b>, code {self.code}</div>"
+        lines = "".join(f"<div>{html.escape(line)}</div>" for line in self._lines())
+        return f'<div style="font-family:monospace;line-height:1.6;">{title}{lines}</div>'
+
     def _repr_html_(self) -> str:
         boxes = []
         for name, bits in self.fields():
@@ -103,10 +113,7 @@ class BitExplorer(Explorer):
             )
             label = f'<div style="font-size:85%;">{name}</div>'
             boxes.append(f'<div style="display:inline-block;margin-right:0.8em;">{label}<div>{cells}</div></div>')
-        title = f"<div><b>{html.escape(self.number_format.name)}</b>, code {self.code}</div>"
-        lines = "".join(f"<div>{html.escape(line)}</div>" for line in self._lines())
-        look = "font-family:monospace;line-height:1.6;"
-        return f'<div style="{look}">{"".join(boxes)}</div><div style="{look}">{title}{lines}</div>'
+        return f'<div style="font-family:monospace;line-height:1.6;">{"".join(boxes)}</div>{self.live_html()}'
 
     @property
     def choices(self):
@@ -143,12 +150,12 @@ class BitExplorer(Explorer):
             ways[name](chosen)
 
     def type_value(self, text: str) -> None:
-        """Show what the value that the reader typed becomes in this format; the exact value is kept for other formats."""
+        """Show the value that the reader typed."""
         try:
             value = float(text)
         except ValueError:
             raise ValueError(f"{text!r} is not a number: write 0.1, 1e-8, inf or nan.") from None
-        self.code, self.wanted = self.number_format.encode(value), value
+        self.set_value(value)
 
     def type_bits(self, text: str) -> None:
         """Show the code that the reader typed, bit by bit."""
@@ -156,6 +163,49 @@ class BitExplorer(Explorer):
         if len(digits) != self.number_format.bits or set(digits) - {"0", "1"}:
             raise ValueError(f"{self.number_format.name} has {self.number_format.bits} bits, each 0 or 1.")
         self.set_code(int(digits, 2))
+
+    def controls(self, when: When):
+        import ipywidgets
+
+        names = self.offers()["format"][1]
+        wide = {"style": {"description_width": "5em"}, "layout": {"width": "26em"}}
+        choice = ipywidgets.Dropdown(options=names, value=self.number_format.name, description="format", **wide)
+        number = ipywidgets.Text(description="value", continuous_update=False, **wide)
+        pattern = ipywidgets.Text(description="bits", continuous_update=False, **wide)
+        buttons = ipywidgets.HBox(layout={"flex_flow": "row wrap"})
+        steps = []
+        for name, box in (("format", choice), ("value", number), ("bits", pattern)):
+            box.observe(when(lambda change, name=name: self.choose(**{name: change["new"]})), "value")
+        for way, (text, _) in self.offers()["neighbour"][1].items():
+            steps.append(ipywidgets.Button(description=text))
+            steps[-1].on_click(when(lambda _, way=way: self.choose(neighbour=way)))
+
+        def write() -> None:
+            choice.value, number.value, pattern.value = self.choices.values()
+            if [len(field.children[1].children) for field in buttons.children] != [len(b) for _, b in self.fields()]:
+                buttons.children = self._buttons(when)
+            for field, (_, bits) in zip(buttons.children, self.fields(), strict=True):
+                for button, bit in zip(field.children[1].children, bits, strict=True):
+                    button.description = bit
+
+        return [choice, number, pattern, buttons, ipywidgets.HBox(steps)], write
+
+    def _buttons(self, when: When) -> list:
+        """One box for each field, with a button for each bit."""
+        import ipywidgets
+
+        boxes, places = [], self._places()
+        for name, bits in self.fields():
+            row = []
+            for place, (_, tooltip) in islice(places, len(bits)):
+                look = {"layout": {"width": "1.5em", "padding": "0", "margin": "1px"}}
+                look["style"] = {"button_color": GROUNDS[name], "text_color": INK}
+                button = ipywidgets.Button(tooltip=tooltip, **look)
+                button.on_click(when(lambda _, place=place: self.choose(flip=place)))
+                row.append(button)
+            wrapped = ipywidgets.HBox(row, layout={"flex_flow": "row wrap"})
+            boxes.append(ipywidgets.VBox([ipywidgets.Label(name), wrapped], layout={"margin": "0 0.8em 0 0"}))
+        return boxes
 
 
 def bits(value: float = 0.1, name: str = "fp16") -> BitExplorer:

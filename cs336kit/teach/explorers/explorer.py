@@ -2,9 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from html import escape
 from typing import Any
+
+#: Turns an action into an observer of a control, which runs it, or shows why that is impossible, and draws again.
+When = Callable[[Callable[..., None]], Callable[[Any], None]]
 
 #: The text in place of the controls where no widgets are shown.
 _WAITING = "Run this cell to choose other values."
@@ -45,47 +47,59 @@ class Explorer(ABC):
         """The picture."""
 
     @abstractmethod
-    def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
+    def offers(self) -> Mapping[str, tuple[str, Sequence]]:
         """Name of the choice → (label of its control, the options, in a form that `kind` knows)."""
 
     def choose(self, **choices) -> None:
         """Change some choices; an impossible one raises and changes nothing."""
         self.__dict__.update(type(self)(**{**self.choices, **choices}).__dict__)
 
+    def live_html(self) -> str:
+        """The picture beside the controls."""
+        return self._repr_html_()
+
+    def controls(self, when: When) -> tuple[list, Callable[[], None]]:
+        """The controls from top to bottom, and a function that sets them to the current choices."""
+        made = {name: control(label, options, self.choices[name]) for name, (label, options) in self.offers().items()}
+        for name, box in made.items():
+            box.observe(when(lambda change, name=name: self.choose(**{name: change["new"]})), "value")
+
+        def write() -> None:
+            for name, box in made.items():
+                box.value = self.choices[name]
+
+        return list(made.values()), write
+
     def widget(self, drawn: Callable[[], None] = lambda: None):
         """Controls and picture as an ipywidgets box; `drawn` is called after each change. Raises ImportError without it."""
         import ipywidgets
 
         picture, note = ipywidgets.HTML(), ipywidgets.HTML()
-        made = {n: control(label, options, self.choices.get(n)) for n, (label, options) in self.offers().items()}
         writing = []
 
         def show(sentence: str = "") -> None:
             writing.append(True)  # setting a control must not count as a choice of the reader
-            for name, (_, options) in self.offers().items():
-                if isinstance(options, Mapping):  # buttons
-                    write_buttons(made[name].children[1], options, partial(choose, name))
-                else:
-                    made[name].value = self.choices[name]
+            write()
             writing.pop()
-            picture.value = self._repr_html_()
+            picture.value = self.live_html()
             note.value = f'<div role="status">{escape(sentence)}</div>'
             drawn()
 
-        def choose(name: str, value) -> None:
-            if writing:
-                return
-            try:
-                self.choose(**{name: value})
-            except (ValueError, LookupError, OverflowError) as error:
-                return show(str(error))
-            show()
+        def when(action: Callable[..., None]) -> Callable[[Any], None]:
+            def run(change) -> None:
+                if writing:
+                    return
+                try:
+                    action(change)
+                except (ValueError, LookupError, OverflowError) as error:
+                    return show(str(error))
+                show()
 
-        for name, box in made.items():
-            if name in self.choices:
-                box.observe(lambda change, name=name: choose(name, change["new"]), "value")
+            return run
+
+        controls, write = self.controls(when)
         show()
-        return ipywidgets.VBox([*made.values(), note, picture])
+        return ipywidgets.VBox([*controls, note, picture])
 
     def _ipython_display_(self) -> None:
         from IPython.display import DisplayHandle, display
@@ -137,32 +151,15 @@ def marks(options: Sequence | Mapping, value) -> list[tuple[str, Any]]:
     return [(str(option), option) for option in options]
 
 
-def control(label: str, options: Sequence | Mapping, value):
-    """The widget of a choice, under its label; for buttons an empty row beside it, to be filled by `write_buttons`."""
+def control(label: str, options: Sequence, value):
+    """The widget of a choice, under its label."""
     import ipywidgets
 
     look = {"description": label, "style": {"description_width": "9em"}, "layout": {"width": "30em"}, "value": value}
     chosen_with = kind(options)
-    if chosen_with == "buttons":
-        return ipywidgets.HBox([ipywidgets.Label(label), ipywidgets.HBox(layout={"flex_flow": "row wrap"})])
     if chosen_with == "check":
         return ipywidgets.Checkbox(**look)
     if chosen_with == "typed":
         return ipywidgets.Text(continuous_update=False, **look)
     widget = ipywidgets.SelectionSlider if chosen_with == "slider" else ipywidgets.Dropdown
     return widget(options=marks(options, value), **look)
-
-
-def write_buttons(row, options: Mapping, press: Callable[[Any], None]) -> None:
-    """Write on a row of buttons what they are for; `press` gets the value of one that is clicked.
-
-    Buttons that are there stay, and so does the focus.
-    """
-    import ipywidgets
-
-    if len(row.children) != len(options):
-        row.children = [ipywidgets.Button(layout={"width": "auto", "margin": "1px"}) for _ in options]
-        for button, value in zip(row.children, options, strict=True):
-            button.on_click(lambda _, value=value: press(value))
-    for button, (text, name) in zip(row.children, options.values(), strict=True):
-        button.description, button.tooltip = text, name
