@@ -2,6 +2,7 @@
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -159,10 +160,11 @@ def test_a_failed_write_loses_nothing(file, monkeypatch):
     teach.reveal(2, of="products", counted=4)
     before = file.read_text()
 
-    def full(*args, **kwargs):
+    def full(beside, text, **kwargs):
+        beside.write_bytes(text[:20].encode())
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_journal.json, "dump", full)
+    monkeypatch.setattr(Path, "write_text", full)
     assert "No space left on device" in repr(teach.reveal(3, of="days", counted=4))
     assert file.read_text() == before and list(file.parent.iterdir()) == [file]
 
