@@ -361,6 +361,9 @@ def test_activations_of_a_pipeline_are_those_of_its_fullest_stage():
     each = f"{size(kept.total)} GiB each when their forward pass ends: "
     assert f"of 2 micro-batches in flight on stage 2 of 3, with {each}" in row
     assert kept.total < answer.memory["activations"] <= 2 * kept.total
+    # A step of one microbatch has no others.
+    alone = formulas(plan(Question(config, layout="pp=3,microbatches=1", sequence=64, batch=8)))["activations"]
+    assert ", of 1 micro-batch in flight on stage" in alone
 
 
 def test_formulas_of_other_runs():

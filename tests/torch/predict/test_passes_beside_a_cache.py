@@ -9,9 +9,11 @@ from cs336kit import lm, measure, predict
 from cs336kit.predict._walking.walk import Walk
 from tests.torch.lm.test_caches import GPT2, LATENT, LLAMA
 
+PARTLY_ROTATED = replace(LLAMA, rotary_dim=LLAMA.head_dim // 2)
 CONFIGS = {
     "GPT-2": (GPT2, "eager"), "grouped": (LLAMA, "sdpa"), "multi-query": (replace(LLAMA, kv_heads=1), "eager"),
     "window": (replace(LLAMA, window=5), "sdpa"), "latent": (LATENT, "eager"),
+    "partly rotated": (PARTLY_ROTATED, "sdpa"),
     "latent with values as wide as keys": (replace(LATENT, value_dim=None, query_latent=0), "sdpa"),
 }  # fmt: skip
 
@@ -38,6 +40,16 @@ def test_the_prompt_and_each_token_after_it(name, kind):
         assert peak == walk.ledger.peaks["forward"].bytes + (room if kind == "contiguous" and not start else 0)
     held = predict.kv_cache_bytes(config, batch=2, sequence=9, precision="fp32")
     assert caches[0].bytes == held
+
+
+@pytest.mark.parametrize(("phase", "queries"), [("prefill", 7), ("decode", 1)])
+def test_the_heads_of_a_single_position_are_merged_without_a_copy(phase, queries):
+    c = PARTLY_ROTATED
+    q, k = torch.randn(2, c.heads, queries, c.head_dim), torch.randn(2, c.heads, 7, c.head_dim)
+    z = torch.nn.functional.scaled_dot_product_attention(q, k, k)
+    copied = z.transpose(1, 2).flatten(2).data_ptr() != z.data_ptr()
+    written = predict.program(c, batch=2, sequence=7, phase=phase, attention="sdpa")
+    assert copied == any(op.place.endswith("merge heads") for op, _ in written.operations())
 
 
 def test_a_contiguous_cache_moves_the_new_token_and_a_growing_one_all():
