@@ -106,8 +106,7 @@ class Attend:
         rows = (self.B, self.S, c.heads * c.value_head_dim)
         if width == c.head_dim:
             # If its heads are in front, as those of its queries are, the output is copied.
-            in_front = kernel.follows and q.storage in self.in_front and c.heads > 1 and self.S > 1
-            if not in_front:
+            if not (kernel.follows and q.storage in self.in_front):
                 return b.view(z, *rows)
             z.storage.name = "attention output"
             return b.merge_heads(z)
