@@ -8,6 +8,7 @@ from typing import Any
 from nbformat import from_dict
 from nbformat.v4 import new_output
 from nbgrader.api import Gradebook
+from nbgrader.nbgraderformat import MetadataValidator
 from nbgrader.preprocessors import NbGraderPreprocessor
 
 from cs336kit.course.assignment import POINTS, marks
@@ -25,24 +26,28 @@ class Mended(NbGraderPreprocessor):  # type: ignore[misc]
     """A step of autograding, before OverwriteCells (`nbgrader_config.py`); without it the whole notebook would count as 0.
 
     A missing cell that gives points is added, empty, at the end, where OverwriteCells fills it (its own setting for that,
-    `add_missing_cells`, fails if the task is missing, too). A copied cell becomes the student's own. The state of widgets
-    is dropped, because nbconvert cannot read what Colab leaves of it.
+    `add_missing_cells`, fails if the task is missing, too). A copied cell becomes the student's own, from wherever it is. The
+    state of widgets is dropped, because nbconvert cannot read what Colab leaves of it.
     """
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """The notebook, repaired in place, and the unchanged resources."""
         nb.metadata.pop("widgets", None)
         told, there = resources["nbgrader"], set()
+        with Gradebook(told["db_url"]) as book:
+            released = book.find_notebook(told["notebook"], told["assignment"])
+            known = {cell.name for cell in released.source_cells}
+            graded = {cell.name: cell.max_score for cell in released.grade_cells}
         for cell in nb.cells:
-            # DeduplicateIds leaves a copy without a name, which then passes for a cell of an old nbgrader.
-            if name := cell.metadata.get("nbgrader", {}).get("grade_id"):
-                there.add(name)
+            data = cell.metadata.get("nbgrader", {})
+            # DeduplicateIds leaves a copy without a name. One of another nbgrader would end the run for all students.
+            if data.get("grade_id") in known and data.get("schema_version") == MetadataValidator.schema_version:
+                there.add(data["grade_id"])
             else:
                 cell.metadata.pop("nbgrader", None)
-        with Gradebook(told["db_url"]) as book:
-            graded = book.find_notebook(told["notebook"], told["assignment"]).grade_cells
-            missing = {cell.name: cell.max_score for cell in graded if cell.name not in there}
-        for name, points in sorted(missing.items()):
+        for name, points in sorted(graded.items()):
+            if name in there:
+                continue
             cell = {"cell_type": "code", "execution_count": None, "outputs": [], "source": ""}
             nb.cells.append(from_dict({**cell, "metadata": {"nbgrader": marks(name, points=points)}}))
         return nb, resources

@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_output
+from nbgrader.api import Gradebook
 from nbgrader.converters import Autograde
 from nbgrader.nbgraderformat import reads
 from nbgrader.plugins import FileNameCollectorPlugin
@@ -23,7 +24,7 @@ from cs336kit.course.assignment import CONFIG, FOLDER, POINTS, graded, marks, wr
 from cs336kit.course.lessons import every
 from cs336kit.course.pages import minutes
 from cs336kit.course.student import leaks, without_answers
-from cs336kit.course.submitted import Scored, unmarked
+from cs336kit.course.submitted import Mended, Scored, unmarked
 from cs336kit.teach.exercises import load
 
 ROOT = Path(__file__).parents[2]
@@ -136,6 +137,28 @@ def test_a_lecturer_s_own_cells_are_graded_as_nbgrader_does():
     cell = new_code_cell("assert True", metadata={"nbgrader": marks("mine", points=6)})
     Scored().preprocess_cell(cell, {}, 0)
     assert determine_grade(cell) == (6, 6)
+
+
+def test_cells_of_another_assignment_or_another_nbgrader_become_the_student_s_own(tmp_path):
+    url = f"sqlite:///{tmp_path}/gradebook.db"
+    with Gradebook(url) as book:
+        book.add_assignment("03")
+        book.add_notebook("03_a", "03")
+        for number, points in ((1, 6), (2, 9)):
+            book.add_solution_cell(f"answer-03-{number}", "03_a", "03")
+            book.add_source_cell(f"answer-03-{number}", "03_a", "03", cell_type="code")
+            book.add_grade_cell(f"points-03-{number}", "03_a", "03", max_score=points, cell_type="code")
+            book.add_source_cell(f"points-03-{number}", "03_a", "03", cell_type="code")
+    own = marks("answer-03.1", solution=True), marks("points-03.1", points=6)
+    copied = marks("answer-04.1", solution=True), marks("points-04.1", points=5)
+    old, new = (
+        {**marks(f"{name}-03.2"), "schema_version": version} for name, version in (("answer", 1), ("points", 9))
+    )
+    cells = [new_code_cell(metadata={"nbgrader": data}) for data in (*own, *copied, old, new)]
+    told = {"db_url": url, "notebook": "03_a", "assignment": "03"}
+    notebook, _ = Mended().preprocess(nbformat.v4.new_notebook(cells=cells), {"nbgrader": told})
+    kept = [cell.metadata.get("nbgrader") for cell in notebook.cells]
+    assert kept == [*own, None, None, None, None, marks("points-03.2", points=9)]
 
 
 def test_a_byte_order_mark_is_taken_away(tmp_path):

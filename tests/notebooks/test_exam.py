@@ -351,6 +351,8 @@ def lesson_20(v):
     assert (best.parameters / 1e9, best.tokens / 1e9) == near((v.P, v.N), rel=1e-3)
     assert (law.loss(v.big * 1e9, 100e9) - law.E) / (best.loss - law.E) == near(v.total, rel=1e-3)
     assert 1 / best.parameters**0.3 / (best.loss - law.E) == near(v.share, rel=1e-3)
+    steeper = [1e9 * (c / 1e20) ** (v.sP + 0.05) / law.optimum(c).parameters for c in (1e23, 1e26)]
+    assert steeper == near([v.e23, v.e26], rel=1e-3)
 
 
 @second

@@ -126,7 +126,7 @@ def _undecided(answer, right, tolerance: float) -> str:
     if isinstance(wanted, str):
         return f"{part} is not {'the right choice' if isinstance(given, str) else 'a word'}."
     number = plain(given)
-    if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (number, wanted)):
+    if all(isinstance(x, (int, float)) and not isinstance(x, bool) and x == x for x in (number, wanted)):
         return f"{part} is too {'high' if number > wanted else 'low'}."
     return f"{part} is not a number."
 

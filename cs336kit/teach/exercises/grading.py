@@ -56,28 +56,40 @@ def _parts(found: Exercise, answer) -> str:
 
 
 def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
-    """Judge an answer. If it is wrong, report after each case how many it has passed so far: an endless loop may end it."""
+    """Judge an answer. If it is wrong, report after each case how many it has passed so far.
+
+    An endless loop may end it, also while it is judged: then the cases before count, as for an answer that raises.
+    """
     differ, restore, heard = difference, keeper(), ("", "")
-
-    def hear(state: str, message: str) -> None:
-        nonlocal heard
-        heard = state, message
-        say(state, message)
-
     # An answer may change its arguments, so these are copied before it runs.
     cases = [(copy.deepcopy(args), right, _idle(found, copy.deepcopy(args), right)) for _, args, right, _ in trials]
+    met: list[tuple] = []
+    begun = 0
+
+    def share() -> str:
+        return f"{0 if all(idle for *_, idle in met) else len(met)}/{len(cases)}"
+
+    def hear(state: str, message: str) -> None:
+        nonlocal heard, met, begun
+        heard = state, message
+        if state == "running":  # it has passed every case before this one
+            met, begun = cases[:begun], begun + 1
+            state = f"running {share()}"
+        say(state, message)
+
     judge(found, trials, answer, hear)
     if heard[0] != "not yet":
         return
-    met, earned = 0, False
-    for args, right, idle in cases:
+    met = []
+    for case in cases:
+        args, right, _ = case
         try:
             given = attempt(lambda *args: found.observed(answer(*args), args), args, restore)
         except Failed:
             continue
-        meets = differ(given, right, found.tolerance) is None
-        met, earned = met + meets, earned or (meets and not idle)
-        say(f"{met if earned else 0}/{len(cases)}", heard[1])
+        if differ(given, right, found.tolerance) is None:
+            met.append(case)
+        say(share(), heard[1])
 
 
 def _idle(found: Exercise, args: tuple, right) -> bool:

@@ -9,8 +9,9 @@ from cs336kit.teach.exercises.core import exercise
 
 aten = torch.ops.aten
 
-_X, _BATCH, _VECTOR = torch.ones(6, 10), torch.ones(2, 3, 5, 7), torch.ones(10)
-_BIASED, _PLAIN = torch.nn.Linear(10, 4), torch.nn.Linear(10, 4, bias=False)
+# No two counts of the cases below are equal: whoever returns a constant, or guesses an inner axis, is seldom right.
+_X, _BATCH = torch.ones(6, 10), torch.ones(2, 3, 5, 7)
+_BIASED, _PLAIN = torch.nn.Linear(10, 4), torch.nn.Linear(12, 3, bias=False)
 _SECOND = torch.nn.Linear(4, 9)
 #: Operation → which of its arguments has the inner axis as its last one.
 _MATRICES = {aten.mm.default: 0, aten.bmm.default: 0}
@@ -22,11 +23,11 @@ _WITH_BIAS = {aten.addmm.default: 1}
     "06.1",
     cases={
         # With an argument by name, which a counter has to hand on.
-        "a product without bias": (lambda: torch.arange(60, dtype=torch.float32).view(6, 10) @ _PLAIN.weight.T,),
+        "a product without bias": (lambda: torch.arange(60, dtype=torch.float32).view(5, 12) @ _PLAIN.weight.T,),
         "a batch of heads": (lambda: _BATCH @ _BATCH.transpose(-2, -1),),
         "a layer with bias": (lambda: _BIASED(_X),),
-        "a matrix times a vector": (lambda: _X @ _VECTOR,),
-        "two vectors": (lambda: _VECTOR @ _VECTOR,),
+        "a matrix times a vector": (lambda: _BATCH[0, 0] @ torch.ones(7),),
+        "two vectors": (lambda: torch.ones(9) @ torch.ones(9),),
         "two layers with an activation": (lambda: _SECOND(torch.relu(_BIASED(_X))),),
     },
     mistakes={

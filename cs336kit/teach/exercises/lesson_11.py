@@ -76,6 +76,7 @@ def _adamw(wrong):
         "With a gradient of exactly 0, by what factor should p change in one step?",
     ),
     checked="a first step, steady and mixed gradients, decay with and without a gradient, and an eps that matters.",
+    avoid=("torch", "AdamW"),
 )
 def adamw_ends(p, gradients, lr, betas, eps, weight_decay):
     m = v = 0.0

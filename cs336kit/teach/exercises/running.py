@@ -51,12 +51,10 @@ class TooLong(BaseException):
 
 
 def attempt(function: Callable, args: tuple, restore: Callable[[], None]):
-    """Call `function`; raise Failed with a sentence when it raises, never ends, or takes different arguments."""
+    """Call `function`; raise Failed with a sentence when it raises or takes different arguments, TooLong when time is up."""
     try:
         return function(*args)
-    except TooLong:
-        raise Failed(_too_long()) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TooLong):  # no second alarm would end the next call
         raise
     except BaseException as error:
         restore()
@@ -101,7 +99,10 @@ def _line(error: BaseException, function) -> str:
 
 
 def run(work: Callable[[Say], None], seconds: float | None = None) -> tuple[str, str]:
-    """The last state and message that ``work(say)`` said, from a process of its own where that is possible."""
+    """The last state and message that ``work(say)`` said, from a process of its own where that is possible.
+
+    If it ends while the state is "running", that becomes "not yet", or what follows it, as in "running 2/3".
+    """
     seconds = LIMIT if seconds is None else seconds
     if not _can_fork():
         return _here(work, seconds)
@@ -119,7 +120,11 @@ def _here(work, seconds: float):
     with contextlib.suppress(TooLong), alarm(seconds):
         work(lambda state, message: said.append((state, message)))
     state, message = said[-1]
-    return (state, message) if state != "running" else ("not yet", f"{message} {_too_long()}")
+    return (state, message) if not state.startswith("running") else (_ended(state), f"{message} {_too_long()}")
+
+
+def _ended(state: str) -> str:
+    return state.removeprefix("running").strip() or "not yet"
 
 
 @contextlib.contextmanager
@@ -184,12 +189,12 @@ def _apart(work, seconds: float):
     if length and state != "no autograd":  # it is tried again, and prints again
         more = f"\n… {length - PRINTED:,} more characters were printed.\n" if length > PRINTED else ""
         print(text.decode(errors="replace")[:PRINTED] + more, end="")
-    if state != "running":
+    if not state.startswith("running"):
         return state, message
     code = os.waitstatus_to_exitcode(status)
     ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     why = _too_long() if code in (-signal.SIGKILL, -signal.SIGALRM) else f"ended the process that it ran in, {ended}."
-    return "not yet", f"{message} {why}"
+    return _ended(state), f"{message} {why}"
 
 
 def _listen(results: int, prints: int, seconds: float) -> tuple[bytes, bytes, int]:

@@ -715,6 +715,7 @@ DECISION = exercises.Exercise(
         (("C", torch.tensor(0.9)), "not yet", "part 1 of your answer, 'C', is not the right choice."),
         (("B", torch.tensor(0.9)), "not yet", "part 2 of your answer, tensor(0.9000), is too high."),
         (("B", np.float32(0.2)), "not yet", "is too low."),
+        (("B", float("nan")), "not yet", "part 2 of your answer, nan, is not a number."),
         (("B", "much"), "not yet", "part 2 of your answer, 'much', is not a number."),
         (("A", 1, 2), "not yet", "the answer is one tuple of 2 values; you gave ('A', 1, 2)."),
         ("B", "not yet", "the answer is one tuple of 2 values; you gave 'B'."),

@@ -202,3 +202,22 @@ def test_who_returns_nothing_is_told_what_was_left_behind(here):
     assert named.startswith("For an old checkpoint: you never flushed the data")
     unknown = exercises.check("13.3", lambda disk, name, data: disk.rename(name, name + ".old")).message
     assert unknown.startswith("for an old checkpoint you left {'after a kill': 'missing'")
+
+
+def test_torch_s_own_adamw_is_no_answer_where_the_task_asks_for_math_alone():
+    def ends(p, gradients, lr, betas, eps, weight_decay):
+        weight = torch.nn.Parameter(torch.tensor(p, dtype=torch.float64))
+        optimizer = torch.optim.AdamW([weight], lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        for weight.grad in torch.tensor(gradients, dtype=torch.float64):
+            optimizer.step()
+        return weight.item()
+
+    found = exercises.load("11.2")
+    _, args = found.calls("")[0]
+    assert ends(*args) == pytest.approx(found.right(args), rel=1e-12)
+    assert "an answer of your own, without AdamW and torch" in exercises.check("11.2", ends).message
+
+
+def test_no_two_counts_of_the_counter_s_cases_are_equal():
+    counts = [right for _, _, right, _ in checking.trials(exercises.load("06.1"), "")]
+    assert len({*counts}) == len(counts) > 5

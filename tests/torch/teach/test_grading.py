@@ -1,5 +1,6 @@
 """Points: all for an answer that passes, a share for cases or parts that are right, none for an empty answer."""
 
+import os
 import sys
 from fractions import Fraction
 
@@ -64,16 +65,43 @@ def test_a_function_without_a_body_gets_nothing(area, constant, points):
     assert area(lambda width, height: constant) == points
 
 
-def test_an_answer_that_loops_is_stopped_and_gets_nothing(area, monkeypatch, capsys):
-    monkeypatch.setattr(running, "LIMIT", 2)
+@pytest.mark.parametrize("fork", [True, False])
+@pytest.mark.parametrize(("at", "points"), [(2, 0), (6, 4), (-1, 6)])
+def test_an_answer_that_loops_is_stopped_and_gets_the_cases_before(area, monkeypatch, capsys, at, points, fork):
+    monkeypatch.setattr(running, "LIMIT", 1)
+    monkeypatch.setattr(running, "_can_fork", lambda: fork)
 
     def loops(width, height):
-        while width == 6:
+        while width == at:
             pass
         return width * height
 
-    assert area(loops) == 0
-    assert "loops(6, 6) did not return within 2 seconds" in capsys.readouterr().out
+    assert area(loops) == points
+    said = capsys.readouterr().out
+    assert f"loops({at}, " in said and "did not return within 1 seconds" in said
+    assert said.endswith(f"Cases passed: {points // 2} of 4.\n") == bool(points)
+
+
+def test_an_answer_that_ends_its_process_gets_the_cases_before(area, capsys):
+    if not running._can_fork():
+        pytest.skip("it would end this process")
+    assert area(lambda width, height: os._exit(3) if width == 6 else width * height) == 4
+    assert "ended the process that it ran in, with exit code 3.\nCases passed: 2 of 4." in capsys.readouterr().out
+
+
+def test_cases_that_a_function_without_a_body_meets_count_for_nothing_if_it_loops_in_another(monkeypatch):
+    monkeypatch.setattr(core, "_known", dict(core._known))
+    monkeypatch.setattr(running, "LIMIT", 1)
+
+    @exercise("99.1", cases=[(0,), (1,)], mistakes={}, hints=("", ""), checked="two.")
+    def twice(number):
+        return 2 * number or None
+
+    def loops(number):
+        while number:
+            pass
+
+    assert grade("99.1", loops, of=8) == 0
 
 
 def test_an_answer_that_writes_a_file_is_stopped(area, tmp_path, capsys):
