@@ -391,6 +391,10 @@ def test_global_batch_is_batch_times_passes_times_accelerators():
     # 8 accelerators with 4 sequences each make 31 times 32 of them at once, and that is taken.
     assert "than this one (--global-batch 992)" in text
     assert plan(dataclasses.replace(other.question, global_batch=992, accumulate=None)).question.accumulate == 31
+    taken = str(plan(dataclasses.replace(other.question, global_batch=992, accumulate=None)))
+    assert "than this one, the nearest of whole micro-batches" in " ".join(taken.split())
+    single = Question(config, sequence=1024, tokens=10**9, steps=1000, global_batch=977)
+    assert "977 sequences" in str(plan(single)) and "another" not in str(plan(single))
     agreeing = plan(Question(config, batch=4, sequence=1024, tokens=4096 * 1000, steps=1000))
     assert "imply 4,096 tokens a step" in str(agreeing) and "another" not in str(agreeing)
     assert plan(Question(config, batch=4, sequence=1024, tokens=10**9)).steps == -(-(10**9) // 4096)
