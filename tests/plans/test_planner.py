@@ -379,6 +379,17 @@ def test_any_other_chip_is_two_numbers():
     assert "memory as given; peak, bandwidth and links are those of h100-sxm" in replaced.notes
 
 
+def test_on_a_cpu_the_optimizer_goes_tensor_by_tensor_as_torchs_does_there():
+    config, size = MODELS["gpt2"], {"batch": 1, "sequence": 16}
+    answers = [plan(Question(config, device=name, precision="fp32", **size)) for name in ("cpu", "cuda")]
+    assert [answer.moment for answer in answers] == ["embedding backward", "optimizer step"]
+    assert answers[0].memory == step_peak(config, **size, device="cpu", attention="sdpa")
+    (one,) = find_layouts(
+        config, count=1, accelerator="h100-sxm", global_batch=1, precision="fp32", device="cpu", **size
+    )
+    assert one.peak == answers[0].memory
+
+
 def test_global_batch_is_batch_times_passes_times_accelerators():
     config = MODELS["gpt2"]
     answer = plan(Question(config, count=8, batch=4, global_batch=256, sequence=1024, steps=1000))

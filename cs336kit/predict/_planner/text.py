@@ -78,9 +78,9 @@ def _batch(plan: "Plan") -> Iterator[str]:
         per = f"{plan.implied_batch:,} tokens a step"
         other = ""
         if q.step_sequences and q.sequence:
-            sequences = -(-plan.implied_batch // q.sequence)
-            per += f", {sequences:,} sequences of {q.sequence:,}"
-            if q.step_sequences != sequences:
+            implied = -(-plan.implied_batch // q.sequence)
+            per += f", {implied:,} sequences of {q.sequence:,}"
+            if q.step_sequences != implied:
                 other = f": another global batch than this one{_nearest(plan.implied_batch, q)}"
         yield from folded(f"{q.tokens:,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  ")
 
