@@ -66,8 +66,10 @@ def number(text: str, *, bare: bool = True) -> float:
     try:
         return float(Decimal(text[:-1]).scaleb(power) if power else text)
     except (ValueError, ArithmeticError):
-        found = re.search(r"\d+(\.\d+)?(e[+-]?\d+)?[KMBT]?(?![A-Za-z.\d])|\d+(\.\d+)?", text, re.IGNORECASE)
-        meant = found[0] if found and (bare or found[0][-1].isalpha()) else "70e9, 70B or 15T"
+        plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)  # 1,000 is one number; of 10**9, no part is meant
+        found = re.search(r"\d+(\.\d+)?(e[+-]?\d+)?[KMBT]?(?![A-Za-z.\d])|\d+(\.\d+)?", plain, re.IGNORECASE)
+        alone = found and not re.search(r"\d|[KMGT]i", plain[found.end() :])
+        meant = found[0] if found and alone and (bare or found[0][-1].isalpha()) else "70e9, 70B or 15T"
         raise argparse.ArgumentTypeError(f"{text!r} is not a number: write {meant}") from None
 
 

@@ -97,7 +97,7 @@ def find_layouts(
     for upper, _, layout, seconds in sorted(timed, key=lambda each: each[:2]):
         if len(found) >= limit and upper > found[-1].seconds.upper:
             break
-        peak = step_peak(config, layout=layout, optimizer=optimizer, foreach=not fused, fused=fused, **step)
+        peak = step_peak(config, layout=layout, optimizer=optimizer, fused=fused, **step)
         if peak.total <= room:
             found.append(FoundLayout(layout, peak, int(room) - peak.total, seconds))
     return sorted(found, key=lambda each: (each.seconds.upper, -each.margin))[:limit]

@@ -49,9 +49,12 @@ def test_what_is_left_out_of_a_file_has_transformers_defaults():
         ({"model_type": "mamba"}, "a mamba cannot be counted: no support for state-space layers"),
         ({"hyper_connections": 4}, "hyper_connections=4 of this llama is not understood and could change the answer"),
         ({"hidden_act": "mish"}, "hidden_act='mish' of this llama cannot be counted"),
-        ({"hidden_size": "wide"}, r"hidden_size must be a positive whole number \(int\), got 'wide' of type str"),
+        ({"hidden_size": "wide"}, "hidden_size='wide' of this llama cannot be counted: give a whole number"),
+        ({"hidden_size": 4096.0}, "hidden_size=4096.0 of this llama cannot be counted: give a whole number"),
+        ({"hidden_size": -1}, r"hidden_size must be a positive whole number \(int\), got -1"),
         ({"vocab_size": 10**10}, r"vocab_size must be at most 10\*\*9, got 10000000000"),
-        ({"hidden_size": None, "head_dim": 7}, "d_model"),
+        ({"hidden_size": None}, "hidden_size=None of this llama cannot be counted: give a positive whole number"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings='false' of this llama cannot be counted: give true or"),
     ],
 )
 def test_what_is_not_understood_is_refused_by_name(change, sentence):
@@ -340,6 +343,12 @@ def test_the_command_reads_a_config_json(tmp_path, capsys):
         ("mpt", {"no_bias": False}, "no_bias=False of this mpt cannot be counted: give True: transformers builds it"),
         ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True of this gemma2 cannot"),
         ("gemma2", {"layer_types": ["linear_attention"] * 26}, "give full_attention, sliding_attention or chunked_att"),
+        (
+            "gemma2",
+            {"layer_types": True},
+            "layer_types=True of this gemma2 cannot be counted: give one entry for each of",
+        ),
+        ("gemma2", {"sliding_window_size": 64}, "sliding_window_size=64 of this gemma2 cannot be counted: give 4096"),
         ("qwen2_moe", {"use_sliding_window": True}, "use_sliding_window=True of this qwen2_moe cannot be counted"),
         ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq=2 of this deepseek_v3 cannot be counted: give 1"),
         ("deepseek_v3", {"mlp_bias": True}, "mlp_bias=True .* give False: its experts have no biases"),
@@ -380,6 +389,13 @@ def test_a_switch_that_no_configuration_can_say_is_refused(model_type, change, s
         ("cohere2", {"sliding_window_pattern": 2}, {"window": 4096, "rope_layers": (True, False)}),
         ("gemma2", {"attn_logit_softcapping": None}, {"attention_softcap": None, "logit_softcap": 30.0}),
         ("gemma2", {"query_pre_attn_scalar": 64}, {"attention_scale": 1 / 8}),
+        # As google/gemma-2-9b and google/gemma-2b have them.
+        (
+            "gemma2",
+            {"hidden_act": "gelu_pytorch_tanh", "sliding_window_size": 4096},
+            {"mlp": "geglu_tanh", "window": 4096},
+        ),
+        ("gemma", {"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}, {"mlp": "geglu_tanh"}),
         ("vaultgemma", {"query_pre_attn_scalar": 64}, {"attention_scale": 1 / 8}),
         ("exaone4", {"sliding_window_pattern": "LG", "sliding_window": 64}, {"window_layers": (True, False)}),
         ("smollm3", {"use_sliding_window": True, "sliding_window": 64}, {"window": None}),

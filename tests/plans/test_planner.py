@@ -379,6 +379,17 @@ def test_any_other_chip_is_two_numbers():
     assert "memory as given; peak, bandwidth and links are those of h100-sxm" in replaced.notes
 
 
+def test_on_a_cpu_the_optimizer_goes_tensor_by_tensor_as_torchs_does_there():
+    config, size = MODELS["gpt2"], {"batch": 1, "sequence": 16}
+    answers = [plan(Question(config, device=name, precision="fp32", **size)) for name in ("cpu", "cuda")]
+    assert [answer.moment for answer in answers] == ["embedding backward", "optimizer step"]
+    assert answers[0].memory == step_peak(config, **size, device="cpu", attention="sdpa")
+    (one,) = find_layouts(
+        config, count=1, accelerator="h100-sxm", global_batch=1, precision="fp32", device="cpu", **size
+    )
+    assert one.peak == answers[0].memory
+
+
 def test_global_batch_is_batch_times_passes_times_accelerators():
     config = MODELS["gpt2"]
     answer = plan(Question(config, count=8, batch=4, global_batch=256, sequence=1024, steps=1000))
@@ -391,6 +402,10 @@ def test_global_batch_is_batch_times_passes_times_accelerators():
     # 8 accelerators with 4 sequences each make 31 times 32 of them at once, and that is taken.
     assert "than this one (--global-batch 992)" in text
     assert plan(dataclasses.replace(other.question, global_batch=992, accumulate=None)).question.accumulate == 31
+    taken = str(plan(dataclasses.replace(other.question, global_batch=992, accumulate=None)))
+    assert "than this one, the nearest of whole micro-batches" in " ".join(taken.split())
+    single = Question(config, sequence=1024, tokens=10**9, steps=1000, global_batch=977)
+    assert "977 sequences" in str(plan(single)) and "another" not in str(plan(single))
     agreeing = plan(Question(config, batch=4, sequence=1024, tokens=4096 * 1000, steps=1000))
     assert "imply 4,096 tokens a step" in str(agreeing) and "another" not in str(agreeing)
     assert plan(Question(config, batch=4, sequence=1024, tokens=10**9)).steps == -(-(10**9) // 4096)

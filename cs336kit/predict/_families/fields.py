@@ -32,6 +32,9 @@ _NAMED = 8
 #: A choice of each run, which registry and estimates leave at 0.
 _DROPOUT = re.compile(r"dropout|_pdrop$")
 
+#: Published as a fraction or as text, too, though transformers' default is a whole number.
+_OF_OTHER_TYPES = ("query_pre_attn_scalar", "sliding_window_pattern")
+
 ALL_ATTENTION = MATRICES[:4]
 #: Hugging Face's name of an activation → the MLP without a gate, and with one ("" for none)
 _ACTIVATIONS = {
@@ -61,10 +64,20 @@ class Fields:
         self.notes: list[str] = []
 
     def __call__(self, name: str) -> Any:
-        """The value of a field that the family understands; None if this model_type has no such field."""
+        """The value of a field that the family understands; None if this model_type has no such field.
+
+        Raises ValueError for what is no whole number, or not true or false, where transformers' default is one.
+        """
         name = self.aliases.get(name, name)
         self.read.add(name)
-        return self.given.get(name, self.defaults.get(name))
+        default = self.defaults.get(name)
+        value = self.given.get(name, default)
+        if isinstance(default, bool) and value not in (None, True, False):  # "false" would be true
+            raise self.refuse(name, "true or false")
+        whole = type(default) is int and name not in _OF_OTHER_TYPES
+        if whole and isinstance(value, (bool, float, str, dict)):
+            raise self.refuse(name, "a whole number")
+        return value
 
     def __contains__(self, name: str) -> bool:
         """Whether this model_type has such a field, given or not."""
@@ -157,8 +170,9 @@ Family = Callable[[Fields], dict[str, Any]]
 
 def activation(f: Fields, gated: bool, *names: str) -> str:
     """The MLP that the activation means; `names` are the fields to look at, by default the usual ones."""
-    for name in names or ("hidden_activation", "hidden_act", "activation_function"):
-        if (value := f(name)) is not None:
+    values = {name: f(name) for name in names or ("hidden_activation", "hidden_act", "activation_function")}
+    for name, value in values.items():  # the first counts; Gemma's files have two
+        if value is not None:
             if mlp := _ACTIVATIONS.get(str(value), ("", ""))[gated]:
                 return mlp
             raise f.refuse(name, f"one of {', '.join(_ACTIVATIONS)}")
@@ -182,6 +196,8 @@ def sizes(f: Fields, **named: str) -> dict[str, Any]:
         if theirs in f and (value := f(theirs)) is not None:
             # Checked here, where the names in the file are known, and before patterns of layers are written out.
             found[ours] = at_most(theirs, positive_int(theirs, value), LARGEST.get(ours, sys.maxsize))
+        elif f.defaults.get(theirs) is not None and ours not in ("kv_heads", "head_dim"):
+            raise f.refuse(theirs, "a positive whole number")
     if "tie_word_embeddings" in f:
         found["tied_head"] = bool(f("tie_word_embeddings"))
     return found
@@ -197,7 +213,7 @@ def only(f: Fields, **usual: Any) -> None:
 def by_layer(f: Fields, name: str, layers: int) -> Any:
     """A list with one entry for each layer, or None if it is not given."""
     entries = f(name)
-    if entries is not None and len(entries) != layers:
+    if entries is not None and not (isinstance(entries, (list, tuple)) and len(entries) == layers):
         raise f.refuse(name, f"one entry for each of the {layers} layers")
     return entries
 

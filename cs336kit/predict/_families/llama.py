@@ -7,6 +7,7 @@ from cs336kit.predict._families.fields import (
     Fields,
     activation,
     biases,
+    only,
     rope_layers,
     sizes,
     with_rotary,
@@ -87,6 +88,7 @@ def vaultgemma(f: Fields) -> dict[str, Any]:
 def gemma2(f: Fields) -> dict[str, Any]:
     if f("use_bidirectional_attention"):
         raise f.refuse("use_bidirectional_attention", "False")
+    only(f, sliding_window_size=f("sliding_window"))  # the published files have the window twice
     return vaultgemma(f) | {"norm_placement": "sandwich"}
 
 

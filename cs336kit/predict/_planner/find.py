@@ -102,8 +102,8 @@ def found_text(plan: Plan, layouts: list[FoundLayout]) -> str:
     q = plan.question
     if not layouts:
         sentence = (
-            f"no layout of {q.count:,} accelerators fits: --checkpointing and --chunks 8 need less memory, and so does a "
-            "smaller --batch with the same --global-batch"
+            f"no layout of {q.count:,} accelerator{'s' * (q.count > 1)} fits: --checkpointing and --chunks 8 need less "
+            "memory, and so does a smaller --batch with the same --global-batch"
         )
         return "\n".join(folded(sentence))
     rows = [("layouts that fit, quickest first", "GiB", "s a step", "bubble")]

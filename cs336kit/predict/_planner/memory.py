@@ -48,7 +48,7 @@ def step_options(q: Question) -> dict[str, Any]:
     """The arguments of `step_peak` and `peak_moments` for a settled question about a configuration."""
     return {
         "config": q.config, "batch": q.batch, "sequence": q.sequence, "layout": q.placed, "optimizer": q.optimizer,
-        "foreach": not q.fused, "fused": q.fused, **step_program(q),
+        "fused": q.fused, **step_program(q),
     }  # fmt: skip
 
 

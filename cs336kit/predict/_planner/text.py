@@ -47,7 +47,9 @@ def _time(plan: "Plan") -> Iterator[str]:
         many = plan.accelerators_within_days
         node = q.node_for(many)
         nodes = f" ({many // node:,} nodes of {node})" * (many > node)
-        sentence = f"within {q.within_days:g} days it takes {many:,} of them{nodes} at this MFU"
+        sentence = (
+            f"within {q.within_days:g} day{'s' * (q.within_days != 1)} it takes {many:,} of them{nodes} at this MFU"
+        )
         able = q.layout is None and (q.global_batch is None or q.global_batch % ((q.batch or 1) * many) == 0)
         if many > q.count:
             sentence += f"; all else here is for {q.count:,}" + f", and --count {many} plans those" * able
@@ -74,10 +76,12 @@ def _batch(plan: "Plan") -> Iterator[str]:
             yield f"  {plan.steps:,} steps for {q.tokens:,} tokens"
     if plan.implied_batch is not None and q.steps is not None:
         per = f"{plan.implied_batch:,} tokens a step"
-        if q.sequence:
-            per += f", {-(-plan.implied_batch // q.sequence):,} sequences of {q.sequence:,}"
-        agrees = q.step_sequences is None or q.steps * q.step_sequences * (q.sequence or 0) == q.tokens
-        other = "" if agrees else f": another global batch than this one{_nearest(plan.implied_batch, q)}"
+        other = ""
+        if q.step_sequences and q.sequence:
+            implied = -(-plan.implied_batch // q.sequence)
+            per += f", {implied:,} sequences of {q.sequence:,}"
+            if q.step_sequences != implied:
+                other = f": another global batch than this one{_nearest(plan.implied_batch, q)}"
         yield from folded(f"{q.tokens:,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  ")
 
 
@@ -86,7 +90,9 @@ def _nearest(tokens: int, q: "Question") -> str:
     if not q.batch or not q.sequence:
         return ""
     together = q.batch * q.placed.data_ranks
-    return f" (--global-batch {max(1, round(tokens / q.sequence / together)) * together})"
+    nearest = max(1, round(tokens / q.sequence / together)) * together
+    taken = nearest == q.step_sequences
+    return ", the nearest of whole micro-batches" if taken else f" (--global-batch {nearest})"
 
 
 def _how(plan: "Plan") -> str:
