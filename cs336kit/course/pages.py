@@ -5,6 +5,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ Lessons = Sequence[tuple[Path, Sequence[Cell]]]
 WORDS_PER_MINUTE, LINE, PICTURE, PREDICTION = 180, 8, 20, 60
 EXERCISE = re.compile(r"### Exercise (\d\d\.\d) (★{1,3}) (\d+) min · (\S.*)")
 
-#: The parts of the course: title, first and last lesson.
-PARTS = (
-    ("Numbers and tensors", 0, 5),
-    ("Work and time", 6, 9),
-    ("Training", 10, 13),
-    ("Memory", 14, 17),
-    ("Many machines, many users, many models", 18, 21),
-)
+#: The parts of the course: first lesson and title. A part ends where the next begins.
+PARTS = {
+    0: "Numbers and tensors",
+    6: "Work and time",
+    10: "Training",
+    14: "Memory",
+    18: "Many machines, many users, many models",
+}
 #: The line of times, as `header` writes it.
 HEADER = re.compile(r"^\d+ minutes, \d+ more for exercises · .*$", flags=re.M)
 _MAP = "## Map of the course"
@@ -119,9 +120,8 @@ def promise(cells: Sequence[Cell]) -> str:
 
 def by_part(lessons: Lessons) -> Iterator[tuple[str, Lessons]]:
     """The parts of the course that have some of these lessons, each with them."""
-    for name, first, last in PARTS:
-        if here := [(path, cells) for path, cells in lessons if first <= int(path.name[:2]) <= last]:
-            yield name, here
+    for first, here in groupby(lessons, lambda lesson: max(n for n in PARTS if n <= int(lesson[0].name[:2]))):
+        yield PARTS[first], [*here]
 
 
 def course_map(lessons: Lessons, folder: str = "") -> str:

@@ -169,8 +169,8 @@ def _choices(fields: Mapping[str, Any]) -> tuple[Family, TransformerConfig, dict
         raise ValueError(f"a {model_type} cannot be converted: {error}") from None
     if model_type not in _table():
         raise ValueError(
-            f"a {model_type} cannot be converted yet: the names and layouts of its weights are not known here. "
-            f"Known: {', '.join(sorted(_table()))}."
+            f"a {model_type} cannot be converted yet: the names and layouts of its weights are not known here "
+            f"(cs336kit/lm/families.toml). Known: {', '.join(sorted(_table()))}."
         )
     kind = _family(model_type, config)
     for name, value in {**kind.usual, **fields}.items():

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from cs336kit.course import cells as kind
-from cs336kit.course import exempt, flow, pages
+from cs336kit.course import exempt, flow
 from cs336kit.course.structure import problems
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -450,11 +450,9 @@ def test_commands_that_only_a_notebook_knows_are_no_imports_and_no_names():
     assert "the first code cell does more than import" in found and "overwrites names of the reader: mine" in found
 
 
-def test_a_lesson_behind_the_last_part_of_the_course_is_told_so(tmp_path):
-    last = max(last for _, _, last in pages.PARTS)
-    for name in (f"{last}_last", f"{last + 1}_new"):
-        path = tmp_path / f"{name}.ipynb"
-        notebook = nbformat.v4.new_notebook(cells=texts_of(f"# {name[:2]} · A toy")(1))
-        nbformat.write(notebook, path)
-        found = "\n".join(problems(notebook, path))
-        assert ("it is in no part of the course" in found) == name.endswith("_new")
+@pytest.mark.parametrize("head, line", [("def solution(x):\n    ", "    return ..."), ("", "solution = ...")])
+def test_an_unfinished_solution_is_not_found_in_every_stub(lesson, head, line):
+    changed = copy.deepcopy(lesson)
+    code(changed, "solution").source = f"{head}### BEGIN SOLUTION\n{line}\n### END SOLUTION\n{CHECKED}"
+    found = "\n".join(problems(changed, PATH))
+    assert "students would get" not in found and "its id no longer fits its text" in found

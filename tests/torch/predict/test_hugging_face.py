@@ -34,7 +34,9 @@ def test_parameters_of_every_family():
 
 
 def test_the_table_of_fields_is_that_of_the_installed_transformers():
-    assert (files("cs336kit.predict") / "hf_fields.json").read_text("utf-8") == hf_fields.text()
+    assert (files("cs336kit.predict") / "hf_fields.json").read_text("utf-8") == hf_fields.text(), (
+        "python -m benchmarks.hf_fields writes it anew"
+    )
     assert not FAMILIES.keys() & LACKING.keys()
 
 

@@ -159,7 +159,10 @@ def test_an_operation_keeps_what_torch_saves_for_it(name):
             places = {t.storage: str(i) for i, t in enumerate(op.inputs)}
             places |= {t.storage: "output" for t in op.outputs if op.allocates}
             roles = sorted(places.get(storage, "own") for storage in op.keeps)
-            assert tuple(roles) == saved_by_torch(op.kind, needs), op
+            saved = saved_by_torch(op.kind, needs)
+            assert tuple(roles) == saved, (
+                f"{op.place} keeps {roles} and torch saves {saved} for {op.kind} (numbers are inputs, own is a further tensor)"
+            )
 
 
 @pytest.mark.parametrize("name", EVERY)
