@@ -13,6 +13,7 @@ from cs336kit.predict._planner.chip import Chip, allowance, check_room, chip
 from cs336kit.predict._planner.question import Question as Question
 from cs336kit.predict._planner.question import settled
 from cs336kit.predict._planner.text import SEEN
+from cs336kit.predict._writing.collectives import OF_EXPERTS
 from cs336kit.predict.accounting import active_parameters
 from cs336kit.predict.napkin import delivered_flops, largest_model, six_nd
 from cs336kit.predict.operations import ELEMENT_BYTES
@@ -172,5 +173,13 @@ def _notes(q: Question) -> tuple[str, ...]:
         notes.append(
             f"packed are the matrices of linear layers in the blocks, not embeddings, head and norms{kept * (element < 4)}"
         )
+        if q.config.experts:
+            # Source: transformers v5.23.0, MixtralExperts and its likes; integrations/bitsandbytes.py, replace_with_bnb_linear.
+            packed = [leaf for leaf in of.leaves(q) if leaf.component in OF_EXPERTS and not leaf.tensor.needs_gradient]
+            more = sum(leaf.count * (element * leaf.tensor.elements - leaf.tensor.storage.bytes) for leaf in packed)
+            notes.append(
+                "the experts are packed, too; transformers 5 holds those of a layer in one tensor, and bitsandbytes packs only "
+                f"linear layers, so that with these two they take up to {more / 2**30:,.2f} GiB more"
+            )
         notes.append("unpacking the frozen matrices for each product takes time that no number here has")
     return tuple(notes)

@@ -278,6 +278,17 @@ def test_days_follow_from_flops_and_peak():
     assert any("packed are the matrices" in note for note in plan(Question(LITTLE, lora_rank=1, base="nf4")).notes)
 
 
+def test_experts_that_a_library_would_not_pack_are_noted():
+    mixtral = MODELS["mixtral-8x7b"]
+    notes = plan(Question(mixtral, lora_rank=1, base="nf4")).notes
+    matrix = mixtral.d_model * mixtral.d_ff
+    # nf4 with double quantization: half a byte, a scale of one byte for 64, and four bytes for 256 scales.
+    packed = matrix // 2 + matrix // 64 + 4 * (matrix // 64 // 256)
+    more = 3 * mixtral.experts * mixtral.layers * (2 * matrix - packed) / 2**30
+    assert any(f"they take up to {more:,.2f} GiB more" in note for note in notes)
+    assert not any("the experts are packed" in note for note in plan(Question(LITTLE, lora_rank=1, base="nf4")).notes)
+
+
 @pytest.mark.parametrize(
     ("given", "noted"),
     [
