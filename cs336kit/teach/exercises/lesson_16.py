@@ -88,11 +88,11 @@ def _small(weights, updates, fraction_bits, is_small):
     "16.3",
     cases={
         "weight 1, updates 0.003, 0.0035 and −0.003 in bf16": ([1.0, 1.0, 1.0], [0.003, 0.0035, -0.003], 7),
-        "weights −1, updates ±0.003 in bf16": ([-1.0, -1.0, -1.0], [0.003, -0.003, -0.001], 7),
-        "weights 0.125 and 0.25, updates 0.0003 in bf16": ([0.125, 0.25, 0.0625], [0.0003, 0.0003, 0.0003], 7),
-        "weights 1.5 and 1.9375, updates 0.005 and 0.003 in bf16": ([1.5, 1.9375], [0.005, 0.003], 7),
+        "weights −1, updates ±0.003 in bf16": (2 * [-1.0, -1.0, -1.0], 2 * [0.003, -0.003, -0.001], 7),
+        "weights 0.125 and 0.25, updates 0.0003 in bf16": (3 * [0.125, 0.25, 0.0625], 9 * [0.0003], 7),
+        "weights 1.5 and 1.9375, updates 0.005 and 0.003 in bf16": (5 * [1.5, 1.9375], 5 * [0.005, 0.003], 7),
         "ties at 1 and at 1 + 2⁻⁷ in bf16": ([1.0, 1 + 2.0**-7], [2.0**-8, 2.0**-8], 7),
-        "weight 1, update 0.0003 and 0.001 in fp16": ([1.0, 1.0], [0.0003, 0.001], 10),
+        "weight 1, update 0.0003 and 0.001 in fp16": (7 * [1.0, 1.0], 7 * [0.0003, 0.001], 10),
         "an update that takes the weight to zero, and none at all": ([0.5, 3.0], [-0.5, 0.0], 7),
     },
     mistakes={
@@ -132,8 +132,8 @@ def still(weights, updates, fraction_bits, *, at=operator.add):
         "one jump": ([1.0, 1.0, 5.0, 1.0, 4.0], 3, 1.0),
         "a jump after a short memory": ([5.0, 1.0, 1.0, 4.0, 1.0], 2, 1.0),
         "rising by a half each step": ([1.0, 1.5, 2.25, 3.375], 2, 1.0),
-        "the same, with a margin of 2": ([1.0, 1.5, 2.25, 3.375], 2, 2.0),
-        "small ones between large ones": ([8.0, 1.0, 3.0, 8.0, 1.0, 3.0, 9.0], 3, 1.5),
+        "the same and a jump, with a margin of 2": ([1.0, 1.5, 2.25, 3.375, 8.0], 2, 2.0),
+        "small ones between large ones": ([8.0, 1.0, 3.0, 8.0, 1.0, 3.0, 9.0, 30.0, 60.0], 3, 1.5),
         "a single step": ([3.0], 4, 1.0),
     },
     mistakes={
