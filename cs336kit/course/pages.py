@@ -33,12 +33,11 @@ _MAP = "## Map of the course"
 
 
 def minutes(cells: Sequence[Cell]) -> tuple[int, int]:
-    """Minutes of reading and predicting, and minutes of exercises; what is under Further does not count."""
-    seconds, exercises, answering = 0.0, 0, False
+    """Minutes of reading and predicting, without what is under Further, and minutes of all exercises."""
+    seconds, answering = 0.0, False
     for cell in core(cells):
         text, tags = kind.source(cell), kind.tags(cell)
-        if found := EXERCISE.match(text):
-            exercises += int(found[3])
+        found = EXERCISE.match(text)
         # A task, its stub and its solution are part of the exercise's minutes.
         answering = bool(found) or (answering and bool({"exercise", "solution"} & {*tags}))
         if answering or "page" in tags:
@@ -52,7 +51,7 @@ def minutes(cells: Sequence[Cell]) -> tuple[int, int]:
         seconds += LINE * sum(bool(line.strip()) for line in text.splitlines())
         shown = [{*output.get("data", {})} for output in cell.get("outputs", [])]
         seconds += PICTURE * sum(bool({"text/html", "image/svg+xml"} & kinds) for kinds in shown)
-    return round(seconds / 60), exercises
+    return round(seconds / 60), sum(int(found[3]) for found in exercises(cells))
 
 
 def exercises(cells: Iterable[Cell]) -> Iterator[re.Match[str]]:

@@ -139,7 +139,8 @@ def test_a_lecturer_s_own_cells_are_graded_as_nbgrader_does():
     assert determine_grade(cell) == (6, 6)
 
 
-def test_cells_of_another_assignment_or_another_nbgrader_become_the_student_s_own(tmp_path):
+def test_cells_of_another_assignment_or_another_nbgrader_become_the_student_s_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)  # nbgrader calls alembic
     url = f"sqlite:///{tmp_path}/gradebook.db"
     with Gradebook(url) as book:
         book.add_assignment("03")
