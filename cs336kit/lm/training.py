@@ -99,7 +99,8 @@ def train(
 
     A step draws `accumulate` batches (x, y) and uses the gradient of the mean of their losses, `loss(model(x), y)`;
     for batches of equal size that is the gradient of the one large batch. `gradients(x, y)` takes the place of model and
-    loss: it adds the gradients of a batch to those that are there, and returns the loss.
+    loss: it adds the gradients of a batch to those that are there and returns its loss, both divided by `accumulate`.
+    `Parallel.backward` is one, for a single batch.
     `schedule(step)` is the learning rate of a step, counted from 0; `clip(parameters)` clips the gradients, after
     unscaling, and returns their norm; `evaluate()` runs in eval mode without gradients every `evaluate_every` steps and
     after the last one; `after_step(steps_done)` is the place to save a checkpoint; `first_step` continues a count.
