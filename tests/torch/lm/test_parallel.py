@@ -458,7 +458,7 @@ def test_torchrun_trains_on_two_ranks_as_one_process_does(tmp_path):
     run += ["--layout=tp=2,sp,microbatches=2", f"--out={tmp_path / 'run.json'}"]
     done = subprocess.run(run, capture_output=True, text=True, timeout=200, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("held out") == 1
+    assert done.stdout.count("held out") == 1 and done.stderr.count("train 4/4 steps (100 %)") == 1
     found = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
     config = TransformerConfig.from_dict(found["config"])
     names = ("batch", "sequence", "steps", "max_lr", "seed")
