@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from cs336kit._replacing import replacing
+from cs336kit._replacing import write_whole
 
 try:
     import fcntl
@@ -82,8 +82,7 @@ def write(journal: Journal) -> None:
         return file.unlink(missing_ok=True)
     file.parent.mkdir(parents=True, exist_ok=True)
     kept = {"guesses": journal.guesses, "solved": journal.solved}
-    with replacing(file) as beside:
-        beside.write_text(json.dumps(kept, indent=1, ensure_ascii=False), encoding="utf-8")
+    write_whole(file, json.dumps(kept, indent=1, ensure_ascii=False))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from cs336kit._cli.arguments import LayoutText, Parser, count, number, to_write
+from cs336kit._replacing import write_whole
 
 PURPOSE = "train a decoder on a text, byte by byte, and write down its losses, FLOPs and seconds"
 _EXAMPLES = """
@@ -53,7 +54,6 @@ def run(arguments: list[str]) -> int:
 
     from cs336kit import lm
     from cs336kit.lm.pretrain import small_llama
-    from cs336kit.lm.whole_file import write_whole
     from cs336kit.predict._common.checks import known, positive_int
 
     if asked.out is not None:
@@ -75,7 +75,7 @@ def run(arguments: list[str]) -> int:
         return 0
     print(done)
     if asked.out is not None:
-        write_whole(json.dumps(done.as_dict(), indent=1) + "\n", asked.out)
+        write_whole(asked.out, json.dumps(done.as_dict(), indent=1) + "\n", flush=True)
     return 0
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cs336kit._replacing import write_whole
 from cs336kit.course import cells as kind
 from cs336kit.course import student
 from cs336kit.course.cells import Cell
-from cs336kit.course.lessons import NOTEBOOKS, find, write_whole
+from cs336kit.course.lessons import NOTEBOOKS, find
 from cs336kit.course.pages import EXERCISE
 
 FOLDER = Path("my/course")
@@ -115,5 +116,5 @@ def write(names: list[str], folder: Path = NOTEBOOKS, into: Path = FOLDER) -> It
         student.copy_images(cells, folder, source.parent)
         yield f"{path.stem}: {points} points"
     if not (into / CONFIG).exists():
-        write_whole(into / CONFIG, _CONFIG.format(name=into.resolve().name).encode())
+        write_whole(into / CONFIG, _CONFIG.format(name=into.resolve().name))
     yield f"Written to {into}/source/. Next, in {into}/: nbgrader generate_assignment {made[0][0].stem}"

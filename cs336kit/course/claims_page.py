@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cs336kit.course.lessons import write_whole
+from cs336kit._replacing import write_whole
 from cs336kit.teach.claims import SETTLED
 
 #: The most characters of a value: a longer one tells a reader nothing, and is only counted.
@@ -84,7 +84,7 @@ def write(tests: Iterable[Any] | None = None) -> str:
     # A value that differs only in its last digits stays, so that a different machine rewrites nothing.
     kept = {id: old[id] if id in old and same(old[id], one) else one for id, one in new.items()}
     lines = [f"{json.dumps(id)}: {json.dumps(one, ensure_ascii=False)}" for id, one in kept.items()]
-    write_whole(FILE, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    write_whole(FILE, "{\n" + ",\n".join(lines) + "\n}\n")
     changed = [id for id in kept if old.get(id) != kept[id]] + [id for id in old if id not in kept]
     return f"{FILE}: " + (f"new or changed: {', '.join(changed)}" if changed else "unchanged")
 

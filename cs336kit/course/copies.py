@@ -11,6 +11,7 @@ from pathlib import Path
 from sqlite3 import Error as DatabaseError
 from typing import Any
 
+from cs336kit._replacing import write_whole
 from cs336kit.course import cells as kind
 from cs336kit.course import lessons
 
@@ -62,7 +63,7 @@ def copy(names: list[str], folder: Path = lessons.NOTEBOOKS, into: Path = COPIES
         mine = into / lesson.name
         have = content(mine) if mine.exists() else None
         if have is None or (have != new and have == known.get(lesson.name)):
-            lessons.write_whole(mine, lesson.read_bytes())
+            write_whole(mine, lesson.read_bytes())
             (made if have is None else renewed).append(lesson.name)
             have = new
         if have == new:
@@ -72,7 +73,7 @@ def copy(names: list[str], folder: Path = lessons.NOTEBOOKS, into: Path = COPIES
             kept.append(lesson.name)
     gone = [] if names else [name for name in known if not (folder / name).exists()]
     known = {name: known[name] for name in sorted(known) if name not in gone}
-    lessons.write_whole(into / MANIFEST, (json.dumps(known, indent=1) + "\n").encode())
+    write_whole(into / MANIFEST, json.dumps(known, indent=1) + "\n")
     stays = [name for name in gone if (into / name).exists()]
     return [*_report(folder, into, made, renewed, kept, stays), *_trust(clean)]
 

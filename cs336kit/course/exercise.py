@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from cs336kit._cli.arguments import Parser
+from cs336kit._replacing import write_whole
 from cs336kit.course.cells import identify
-from cs336kit.course.lessons import NOTEBOOKS, find, write_whole
+from cs336kit.course.lessons import NOTEBOOKS, find
 from cs336kit.predict._common.grid import as_text
 from cs336kit.teach.exercises import Exercise, checking, core, known_ids, load, running
 from cs336kit.teach.exercises.judging import difference
@@ -245,10 +246,8 @@ def new(id: str, signature: str, title: str, notebooks: Path = NOTEBOOKS, folder
     # Outputs and their signatures stay, so that refresh notices which cells are new.
     identify(notebook.cells)
     # If the package is not writable, this fails before the notebook is changed.
-    write_whole(
-        module, (text + _STUB.format(id=id, signature=signature, cases="" if decision else "\n    cases=[],")).encode()
-    )
-    write_whole(path, (nbformat.writes(notebook).rstrip("\n") + "\n").encode())
+    write_whole(module, text + _STUB.format(id=id, signature=signature, cases="" if decision else "\n    cases=[],"))
+    write_whole(path, nbformat.writes(notebook).rstrip("\n") + "\n")
     return [module, path]
 
 

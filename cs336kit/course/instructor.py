@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cs336kit._replacing import write_whole
 from cs336kit.course import exam, pages, plans
 from cs336kit.course.cells import Cell, source
-from cs336kit.course.lessons import NOTEBOOKS, every, write_whole
+from cs336kit.course.lessons import NOTEBOOKS, every
 
 FILE = Path("build/instructor/instructor.md")
 #: The exam's questions without answers, beside it.
@@ -33,7 +34,7 @@ def write(folder: Path = NOTEBOOKS, file: Path = FILE) -> str:
     sheet, made = file.parent / SHEET, (page(lessons), exam_sheet(lessons))
     file.parent.mkdir(parents=True, exist_ok=True)
     for path, text in zip((file, sheet), made, strict=True):
-        write_whole(path, text.encode())
+        write_whole(path, text)
     return f"{file} is written, and the exam without its answers: {sheet}."
 
 

@@ -1,11 +1,9 @@
 """Find, read and list the lessons, and generate the README's map of the course from them."""
 
 import json
-import os
 from pathlib import Path
 
 from cs336kit import _journal
-from cs336kit._replacing import replacing
 from cs336kit.course import cells as kind
 from cs336kit.course import pages, reader
 
@@ -55,15 +53,6 @@ def read(path: Path) -> list[kind.Cell]:
 def every(folder: Path = NOTEBOOKS) -> list[tuple[Path, list[kind.Cell]]]:
     """All lessons of a folder in order, with their cells."""
     return [(path, read(path)) for path in find([], folder)]
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that there is always the old one or the new one, never half of one; OSError names it."""
-    try:
-        with replacing(path) as beside:
-            beside.write_bytes(data)
-    except OSError as error:
-        raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from None
 
 
 def listing(names: list[str]) -> str:

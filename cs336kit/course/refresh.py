@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit import _journal
+from cs336kit._replacing import write_whole
 from cs336kit.course import cells as kind
 from cs336kit.course import kernel, pages
-from cs336kit.course.lessons import METADATA, every, find, read, write_whole
+from cs336kit.course.lessons import METADATA, every, find, read
 from cs336kit.course.outputs import WIDGET, difference
 
 _SKIP = "skip-on-this-machine"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cs336kit._replacing import write_whole
 from cs336kit.course import lessons, pages
 from cs336kit.course import roles as slide
 from cs336kit.course.cells import Cell
@@ -45,9 +46,9 @@ def write(names: list[str], into: Path = BUILD) -> str:
     _ship(into)
     for path in chosen:
         page, _ = exporter.from_notebook_node(notebook(path))
-        lessons.write_whole(into / deck(path), page.encode())
+        write_whole(into / deck(path), page)
     there = [(path, cells) for path, cells in every if (into / deck(path)).exists()]
-    lessons.write_whole(into / "index.html", _listing(there).encode())
+    write_whole(into / "index.html", _listing(there))
     what = f"{len(chosen)} lessons" if len(chosen) > 1 else pages.title(chosen[0])
     return f"The slides of {what} are written: open {into / 'index.html'} in a browser."
 
@@ -72,7 +73,7 @@ def _ship(into: Path) -> None:
         for part in parts:
             shutil.copyfile(MODULES / name / part, into / name / Path(part).name)
     shutil.copyfile(_OURS / "slides.js", into / "slides.js")
-    lessons.write_whole(into / "slides.css", (_lengths() + (_OURS / "slides.css").read_text(encoding="utf-8")).encode())
+    write_whole(into / "slides.css", _lengths() + (_OURS / "slides.css").read_text(encoding="utf-8"))
 
 
 def _lengths() -> str:

@@ -16,10 +16,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cs336kit._replacing import write_whole
 from cs336kit.course import cells as kind
 from cs336kit.course.cells import Cell
 from cs336kit.course.copies import digest
-from cs336kit.course.lessons import DAMAGED, METADATA, NOTEBOOKS, find, read, write_whole
+from cs336kit.course.lessons import DAMAGED, METADATA, NOTEBOOKS, find, read
 from cs336kit.course.reader import many
 
 FOLDER = Path("build/student")

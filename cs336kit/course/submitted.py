@@ -11,8 +11,8 @@ from nbgrader.api import Gradebook
 from nbgrader.nbgraderformat import MetadataValidator
 from nbgrader.preprocessors import NbGraderPreprocessor
 
+from cs336kit._replacing import write_whole
 from cs336kit.course.assignment import POINTS, marks
-from cs336kit.course.lessons import write_whole
 
 
 def unmarked(notebooks: Iterable[str], **_: object) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 
 from cs336kit._replacing import replacing
 from cs336kit.lm.runs import rng_state, set_rng_state
-from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside
+from cs336kit.lm.whole_file import keep_older, save_beside
 from cs336kit.predict import Breakdown
 from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int
 
@@ -72,10 +72,9 @@ def save_checkpoint(
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: give the name of a file in it, such as {path / 'checkpoint.pt'}.")
-    with replacing(path, ".saving") as beside:
+    with replacing(path, ".saving", flush=True) as beside:
         save_beside(content, beside, path)
         keep_older(path, keep=keep)
-    flush_folder(path.parent)
     return path
 
 

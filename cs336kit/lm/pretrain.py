@@ -3,12 +3,14 @@
 import os
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from cs336kit.lm.data import Batch, Batches, Tokens, course_text, encode
 from cs336kit.lm.models import DecoderOnly
@@ -24,6 +26,8 @@ from cs336kit.predict.transformer import TransformerConfig
 
 #: Gradients with a larger norm are clipped to this one.
 LONGEST = 1.0
+#: Policies that need neither autocast nor loss scaling, which are not implemented across ranks.
+OF_RANKS = ("fp32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -91,33 +95,72 @@ def pretrain(
     losses are those of one process up to rounding. For the held-out loss, every rank gathers the whole model.
     """
     boolean("progress", progress)
-    if layout is not None or "WORLD_SIZE" in os.environ:
-        from cs336kit.lm.runs_of_ranks import pretrain_ranks
-
-        return pretrain_ranks(
-            config, layout, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed, precision=precision,
-            data=data, device=device, attention=attention, progress=progress,
-        )  # fmt: skip
     given = check_run(config, batch=batch, sequence=sequence, steps=steps, max_lr=max_lr, seed=seed)
     batch, sequence, steps, max_lr, seed = given.values()
+    divided = layout is not None or "WORLD_SIZE" in os.environ
+    if divided and precision not in OF_RANKS:
+        raise ValueError(
+            f"ranks can train in {', '.join(OF_RANKS)}, not in {precision!r}: change it, or leave out layout and torchrun."
+        )
     learned, held_out = split(encode(course_text()) if data is None else data, config=config, sequence=sequence)
-    policy = policy_of(precision, device=device)
-    seed_everything(seed)
-    model = policy.prepare(DecoderOnly(config, attention=attention).to(device))
-    optimizer = adamw(model.parameters(), max_lr)
-    batches = Batches(learned, batch=batch, sequence=sequence, seed=seed, device=device)
-    clock = time.process_time if torch.device(device).type == "cpu" else time.perf_counter
-    start = clock()
-    history = train(
-        model, optimizer, batches, steps=steps, policy=policy, progress=progress,
-        schedule=lambda step: rate(step, max_lr=max_lr, steps=steps),
-        clip=lambda weights: clip_gradients(weights, max_norm=LONGEST),
-    )  # fmt: skip
-    seconds = clock() - start
-    return summed_up(config, given, learned, held_out, model, policy, history.losses, seconds)
+    with joined(device) if divided else nullcontext(torch.device(device)) as where:
+        policy = policy_of(precision, device=where)
+
+        def undivided() -> nn.Module:
+            return policy.prepare(DecoderOnly(config, attention=attention).to(where))
+
+        def of_ranks(x: Tensor, y: Tensor) -> Tensor:
+            with policy.forward():
+                return model.backward(x, y)
+
+        seed_everything(seed)
+        model: Any = undivided()
+        how: dict[str, Any] = {"clip": lambda weights: clip_gradients(weights, max_norm=LONGEST)}
+        if divided:
+            from cs336kit.lm.parallel import parallelize  # takes long, and one process does without
+
+            count = dist.get_world_size() if dist.is_initialized() else 1
+            model = parallelize(model, Layout(dp=count) if layout is None else layout)
+            optimizer = model.optimizer(lambda weights: adamw(weights, max_lr))
+            how = {"gradients": of_ranks, "clip": lambda _: model.clip(max_norm=LONGEST)}
+            progress = progress and not any(model.at.values())  # the first rank alone
+        else:
+            optimizer = adamw(model.parameters(), max_lr)
+        batches = Batches(learned, batch=batch, sequence=sequence, seed=seed, device=where)
+        clock = time.process_time if where.type == "cpu" else time.perf_counter
+        start = clock()
+        history = train(
+            model, optimizer, batches, steps=steps, policy=policy, progress=progress,
+            schedule=lambda step: rate(step, max_lr=max_lr, steps=steps), **how,
+        )  # fmt: skip
+        seconds = clock() - start
+        if divided:
+            whole, model = model.gathered(), undivided()
+            model.load_state_dict(whole | ({"head.weight": whole["embedding.weight"]} if config.tied_head else {}))
+        return Pretraining(
+            config=config, **given, precision=policy.name, parameters=parameters(config).total,
+            tokens=steps * batch * sequence, text_tokens=len(learned), losses=tuple(history.losses), seconds=seconds,
+            flops=steps * training_flops(config, batch=batch, sequence=sequence).total, torch=torch.__version__,
+            validation_loss=held_out_loss(model, held_out, sequence=sequence, policy=policy),
+        )  # fmt: skip
 
 
-# --- what every run has in common, on one process and on the ranks of runs_of_ranks ------------------------------------
+@contextmanager
+def joined(device: torch.device | str) -> Iterator[torch.device]:
+    """Join the ranks that torchrun has started, if any, with gloo on a CPU and NCCL on CUDA; yields this rank's device."""
+    where = torch.device(device)
+    own = "WORLD_SIZE" in os.environ and not dist.is_initialized()
+    if where.type == "cuda" and "LOCAL_RANK" in os.environ:
+        where = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(where)
+    if own:
+        on_gpu = {"device_id": where} if where.type == "cuda" else {}
+        dist.init_process_group("nccl" if on_gpu else "gloo", **on_gpu)
+    try:
+        yield where
+    finally:
+        if own:
+            dist.destroy_process_group()
 
 
 def adamw(weights: Iterable[nn.Parameter], max_lr: float) -> torch.optim.Optimizer:
@@ -128,20 +171,6 @@ def adamw(weights: Iterable[nn.Parameter], max_lr: float) -> torch.optim.Optimiz
 def rate(step: int, *, max_lr: float, steps: int) -> float:
     """The learning rate of a step."""
     return cosine_schedule(step, max_lr=max_lr, warmup_steps=steps // 10, total_steps=steps)
-
-
-def summed_up(
-    config: TransformerConfig, given: dict[str, Any], learned: np.ndarray, held_out: np.ndarray, model: nn.Module,
-    policy: Policy, losses: list[float], seconds: float,
-) -> Pretraining:  # fmt: skip
-    """The result of a finished run, with its held-out loss."""
-    batch, sequence, steps = given["batch"], given["sequence"], given["steps"]
-    return Pretraining(
-        config=config, **given, precision=policy.name, parameters=parameters(config).total,
-        tokens=steps * batch * sequence, text_tokens=len(learned), losses=tuple(losses), seconds=seconds,
-        flops=steps * training_flops(config, batch=batch, sequence=sequence).total, torch=torch.__version__,
-        validation_loss=held_out_loss(model, held_out, sequence=sequence, policy=policy),
-    )  # fmt: skip
 
 
 def check_run(

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from cs336kit._replacing import write_whole
 from cs336kit.lm.pretrain import Pretraining, pretrain, small_llama
-from cs336kit.lm.whole_file import write_whole
 from cs336kit.predict._common.checks import positive_int, positive_number
 from cs336kit.predict.accounting import training_flops, without_embeddings
 from cs336kit.predict.transformer import TransformerConfig
@@ -161,7 +161,7 @@ def write_sweep(sweep: Sweep, path: Path | str) -> None:
     head = asdict(sweep)
     runs = ",\n  ".join(json.dumps(run) for run in head.pop("runs"))
     lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
-    write_whole("{\n" + "\n".join(lines) + '\n "runs": [\n  ' + runs + "\n ]\n}\n", Path(path))
+    write_whole(Path(path), "{\n" + "\n".join(lines) + '\n "runs": [\n  ' + runs + "\n ]\n}\n", flush=True)
 
 
 def recorded_sweep(path: Path = RECORD) -> Sweep:

@@ -1,7 +1,7 @@
 """The training loop and its parts: loss, learning-rate schedule, gradient clipping. For any model and any batches."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -90,7 +90,7 @@ class History:
 
 def train(
     model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[tuple[Tensor, Tensor]], *, steps: int,
-    loss: Loss = cross_entropy, schedule: Callable[[int], float] | None = None,
+    loss: Loss = cross_entropy, gradients: Loss | None = None, schedule: Callable[[int], float] | None = None,
     clip: Callable[[Iterable[nn.Parameter]], Tensor | float] | None = None, accumulate: int = 1,
     policy: Policy | None = None, evaluate: Callable[[], float] | None = None, evaluate_every: int | None = None,
     after_step: Callable[[int], None] | None = None, first_step: int = 0, progress: bool = False,
@@ -98,7 +98,9 @@ def train(
     """Take `steps` optimizer steps and return their history.
 
     A step draws `accumulate` batches (x, y) and uses the gradient of the mean of their losses, `loss(model(x), y)`;
-    for batches of equal size that is the gradient of the one large batch.
+    for batches of equal size that is the gradient of the one large batch. `gradients(x, y)` takes the place of model and
+    loss: it adds the gradients of a batch to those that are there and returns its loss, both divided by `accumulate`.
+    `Parallel.backward` is one, for a single batch.
     `schedule(step)` is the learning rate of a step, counted from 0; `clip(parameters)` clips the gradients, after
     unscaling, and returns their norm; `evaluate()` runs in eval mode without gradients every `evaluate_every` steps and
     after the last one; `after_step(steps_done)` is the place to save a checkpoint; `first_step` continues a count.
@@ -108,7 +110,8 @@ def train(
     positive_int("steps", steps)
     positive_int("accumulate", accumulate)
     boolean("progress", progress)
-    for name, given in {"schedule": schedule, "clip": clip, "evaluate": evaluate, "after_step": after_step}.items():
+    functions = dict(gradients=gradients, schedule=schedule, clip=clip, evaluate=evaluate, after_step=after_step)
+    for name, given in functions.items():
         if given is not None and not callable(given):
             raise ValueError(
                 f"{name} must be a function or None, got {given!r}: see the docstring for what it is called with."
@@ -118,6 +121,14 @@ def train(
     evaluate_every = steps if evaluate_every is None else positive_int("evaluate_every", evaluate_every)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     history, batches = History(first_step), iter(batches)
+
+    def of_the_mean(x: Tensor, y: Tensor) -> Tensor:
+        with policy.forward():
+            value = loss(model(x), y) / accumulate
+        policy.backward(value)
+        return value
+
+    gradients = of_the_mean if gradients is None else gradients
     model.train()
     with ProgressBar(steps, unit="steps", label="train", shown=progress) as bar:
         for step in range(first_step, last_step):
@@ -125,7 +136,10 @@ def train(
                 for group in optimizer.param_groups:
                     group["lr"] = float(schedule(step))  # a NumPy number could not be read back from a checkpoint
             optimizer.zero_grad(set_to_none=True)
-            value = _accumulate_gradients(model, batches, loss=loss, count=accumulate, policy=policy, step=step)
+            shares = [gradients(x, y).detach().float() for x, y in islice(batches, accumulate)]
+            if len(shares) < accumulate:
+                raise ValueError(f"the batches ended in step {step}: give more of them or take fewer steps.")
+            value = float(sum(shares))
             rate = float(optimizer.param_groups[0]["lr"])
             before = f"the loss before was {history.losses[-1]:.4g}" if history.losses else "it is the first step"
             where = f"in step {step} (learning rate {rate:.3g}; {before}). The step was not made."
@@ -155,23 +169,6 @@ def train(
                 after_step(done)
             bar.update(1, loss=value)
     return history
-
-
-def _accumulate_gradients(
-    model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], *, loss: Loss, count: int, policy: Policy, step: int
-) -> float:
-    """Accumulate the gradients of `count` batches, each divided by `count`, and return the mean loss."""
-    total: Tensor | float = 0.0
-    for _ in range(count):
-        try:
-            x, y = next(batches)
-        except StopIteration:
-            raise ValueError(f"the batches ended in step {step}: give more of them or take fewer steps.") from None
-        with policy.forward():
-            value = loss(model(x), y) / count
-        policy.backward(value)
-        total = total + value.detach().float()
-    return float(total)
 
 
 def mean_loss(

@@ -1,4 +1,4 @@
-"""Write a file, or a checkpoint, so that not even a power cut leaves part of one, and keep older ones beside it."""
+"""Write a checkpoint so that not even a power cut leaves part of one, and keep older ones beside it."""
 
 import errno
 import os
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-from cs336kit._replacing import replacing
 
 
 def save_beside(content: Any, beside: Path, path: Path) -> None:
@@ -34,15 +32,6 @@ def save_beside(content: Any, beside: Path, path: Path) -> None:
             ) from writer.error
 
 
-def write_whole(text: str, path: Path) -> None:
-    """Replace the file at `path` with `text`, whole or not at all, even if the power fails in between."""
-    with replacing(path, ".saving") as beside, open(beside, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    flush_folder(path.absolute().parent)
-
-
 def keep_older(path: Path, *, keep: int) -> None:
     """Give the files at path, path.1, … path.(keep-2) the names path.1, … path.(keep-1); `path` itself stays as well.
 
@@ -59,20 +48,6 @@ def keep_older(path: Path, *, keep: int) -> None:
             except OSError:
                 shutil.copy2(newer, link)
             os.replace(link, older)
-
-
-def flush_folder(folder: Path) -> None:
-    """Flush the entries of a folder to the disk; without it, a power cut after a rename may bring the old name back.
-
-    Windows cannot open folders: there, this is left to the system.
-    """
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _Writer:

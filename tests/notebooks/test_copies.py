@@ -11,9 +11,10 @@ import nbformat
 import pytest
 from nbformat.sign import NotebookNotary
 
+from cs336kit._replacing import write_whole
 from cs336kit.cli import main
 from cs336kit.course.copies import COPIES, MANIFEST, content
-from cs336kit.course.lessons import BEGIN, END, write_whole
+from cs336kit.course.lessons import BEGIN, END
 
 FIGURE = "<svg>\n<path/>\n</svg>\n"
 

@@ -63,7 +63,7 @@ def _controls(seen: Explorer) -> list[dict[str, object]]:
     found = []
     for name, (label, options) in seen.offers().items():
         value = seen.choices.get(name)
-        listed = isinstance(options, Mapping) and [(text, each, said) for each, (text, said) in options.items()]
+        listed = isinstance(options, Mapping) and [(text, each, said) for each, (text, said, *_) in options.items()]
         offered = listed or marks(options, value)
         found.append({"name": name, "label": label, "kind": kind(options), "value": value, "marks": offered})
     return found

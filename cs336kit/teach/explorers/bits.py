@@ -3,19 +3,20 @@
 import html
 import math
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from cs336kit.predict import FORMATS, NumberFormat
-from cs336kit.teach.explorers.explorer import Explorer, When
+from cs336kit.teach.explorers.explorer import INK, Explorer
 
 #: Light enough for black text; the fields are also labeled, so nothing depends on color.
 GROUNDS = {"sign": "#f0c9df", "exponent": "#ffe0a3", "fraction": "#c4e4f8"}
-INK, EDGE = "#111111", "#666666"
+EDGE = "#666666"
 
 
 class BitExplorer(Explorer):
     """One number in one format, given by its code; `wanted` is what the reader asked for, before any rounding."""
+
+    widths = ("5em", "26em")
 
     def __init__(self, number_format: NumberFormat, code: int, wanted: float | None = None):
         self.number_format = number_format
@@ -88,19 +89,16 @@ class BitExplorer(Explorer):
         """Flip one bit, counted from the right."""
         self.set_code(self.code ^ (1 << place))
 
-    def _lines(self) -> list[str]:
-        """Formula and spacing, and what was rounded."""
+    def _lines(self):
+        """The bits, formula and spacing, and what was rounded."""
+        first = self.number_format.name + "  " + "  ".join(f"{name} {bits}" for name, bits in self.fields())
         same = self.wanted == self.value or (math.isnan(self.wanted) and math.isnan(self.value))
         rounded = [] if same else [f"{self.wanted!r} becomes this value in {self.number_format.name}"]
-        return [self.formula(), self.neighbours(), *rounded]
-
-    def __repr__(self) -> str:
-        first = self.number_format.name + "  " + "  ".join(f"{name} {bits}" for name, bits in self.fields())
-        return "\n".join([first, *self._lines()])
+        return [first, self.formula(), self.neighbours(), *rounded]
 
     def live_html(self) -> str:
         title = f"<div><b>{html.escape(self.number_format.name)}</b>, code {self.code}</div>"
-        lines = "".join(f"<div>{html.escape(line)}</div>" for line in self._lines())
+        lines = "".join(f"<div>{html.escape(line)}</div>" for line in self._lines()[1:])
         return f'<div style="font-family:monospace;line-height:1.6;">{title}{lines}</div>'
 
     def _repr_html_(self) -> str:
@@ -132,13 +130,13 @@ class BitExplorer(Explorer):
             "neighbour": ("go to", {-1: ("next below", "next below"), 1: ("next above", "next above")}),
         }
 
-    def _places(self) -> Iterator[tuple[int, tuple[str, str]]]:
-        """(place, (bit, description)) from left to right."""
+    def _places(self) -> Iterator[tuple[int, tuple[str, str, str, str]]]:
+        """(place, (bit, description, field, color)) from left to right."""
         place = self.number_format.bits
         for name, bits in self.fields():
             for bit in bits:
                 place -= 1
-                yield place, (bit, f"bit {place}, {name}: flip it")
+                yield place, (bit, f"bit {place}, {name}: flip it", name, GROUNDS[name])
 
     def choose(self, **choices) -> None:
         """Do what is chosen from `offers`."""
@@ -163,49 +161,6 @@ class BitExplorer(Explorer):
         if len(digits) != self.number_format.bits or set(digits) - {"0", "1"}:
             raise ValueError(f"{self.number_format.name} has {self.number_format.bits} bits, each 0 or 1.")
         self.set_code(int(digits, 2))
-
-    def controls(self, when: When):
-        import ipywidgets
-
-        names = self.offers()["format"][1]
-        wide = {"style": {"description_width": "5em"}, "layout": {"width": "26em"}}
-        choice = ipywidgets.Dropdown(options=names, value=self.number_format.name, description="format", **wide)
-        number = ipywidgets.Text(description="value", continuous_update=False, **wide)
-        pattern = ipywidgets.Text(description="bits", continuous_update=False, **wide)
-        buttons = ipywidgets.HBox(layout={"flex_flow": "row wrap"})
-        steps = []
-        for name, box in (("format", choice), ("value", number), ("bits", pattern)):
-            box.observe(when(lambda change, name=name: self.choose(**{name: change["new"]})), "value")
-        for way, (text, _) in self.offers()["neighbour"][1].items():
-            steps.append(ipywidgets.Button(description=text))
-            steps[-1].on_click(when(lambda _, way=way: self.choose(neighbour=way)))
-
-        def write() -> None:
-            choice.value, number.value, pattern.value = self.choices.values()
-            if [len(field.children[1].children) for field in buttons.children] != [len(b) for _, b in self.fields()]:
-                buttons.children = self._buttons(when)
-            for field, (_, bits) in zip(buttons.children, self.fields(), strict=True):
-                for button, bit in zip(field.children[1].children, bits, strict=True):
-                    button.description = bit
-
-        return [choice, number, pattern, buttons, ipywidgets.HBox(steps)], write
-
-    def _buttons(self, when: When) -> list:
-        """One box for each field, with a button for each bit."""
-        import ipywidgets
-
-        boxes, places = [], self._places()
-        for name, bits in self.fields():
-            row = []
-            for place, (_, tooltip) in islice(places, len(bits)):
-                look = {"layout": {"width": "1.5em", "padding": "0", "margin": "1px"}}
-                look["style"] = {"button_color": GROUNDS[name], "text_color": INK}
-                button = ipywidgets.Button(tooltip=tooltip, **look)
-                button.on_click(when(lambda _, place=place: self.choose(flip=place)))
-                row.append(button)
-            wrapped = ipywidgets.HBox(row, layout={"flex_flow": "row wrap"})
-            boxes.append(ipywidgets.VBox([ipywidgets.Label(name), wrapped], layout={"margin": "0 0.8em 0 0"}))
-        return boxes
 
 
 def bits(value: float = 0.1, name: str = "fp16") -> BitExplorer:

@@ -77,10 +77,10 @@ class ClaimsExplorer(Explorer):
         topic, verdict, text = (self.choices[name] for name in ("topic", "verdict", "text"))
         return f"topic: {topic} · verdict: {verdict}" + (f" · contains “{text}”" if text else "")
 
-    def __repr__(self) -> str:
+    def _lines(self):
         rows = [row(one) for one in self.found[:ROWS]]
         lines = [f"{said}\n    {verdict}: {_values(value, so)}" for said, value, so, verdict, _ in rows]
-        return "\n".join([self._head(), *lines, self.sentence])
+        return [self._head(), *lines, self.sentence]
 
     def _repr_html_(self) -> str:
         rows = [row(one) for one in self.found[:ROWS]]

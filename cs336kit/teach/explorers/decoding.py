@@ -1,7 +1,6 @@
 """Choose a model, a chip and how many texts it continues at once, and see how long a token takes and what limits it."""
 
 import math
-from html import escape
 
 from cs336kit import predict
 from cs336kit.predict._common.checks import positive_int
@@ -78,13 +77,9 @@ class DecodingExplorer(Explorer):
         labels = {"batch": "texts at once", "cached": "tokens of each"}
         return {name: (labels.get(name, name), options) for name, options in {**menus, **sizes, **types}.items()}
 
-    def _head(self) -> str:
-        c = self.choices
+    def _lines(self):
+        c, batch, least = self.choices, self.choices["batch"], self.bounds.least
         types = f"weights in {c['weights']}, cache in {c['cache']}"
-        return f"{c['model']} on {self.chip.title}, {_texts(c['batch'])} of {self.cached:,} tokens, {types}"
-
-    def _lines(self) -> list[str]:
-        batch, least = self.choices["batch"], self.bounds.least
         needs, read = self.needs(batch), self.read(batch)
         rates = f"at best {1 / least:,.4g} tokens per second for each text, {batch / least:,.4g} in all"
         reading = " and ".join(f"{si(size, 'B')} of {name} ({duration(needs[name])})" for name, size in read.items())
@@ -102,17 +97,12 @@ class DecodingExplorer(Explorer):
         fit = f"the memory holds {_texts(self.largest)}" if self.largest else "the memory does not hold a single text"
         too_many = f", so {batch:,} do not fit" if 0 < self.largest < batch else ""
         return [
+            f"{c['model']} on {self.chip.title}, {_texts(batch)} of {self.cached:,} tokens, {types}",
             f"a token takes {duration(least)} at best, {duration(self.bounds.most)} if nothing overlaps: {rates}",
             f"reading {reading} takes {bound}",
             critical,
             f"{fit}{too_many}",
         ]
-
-    def __repr__(self) -> str:
-        return "\n".join([self._head(), *self._lines()])
-
-    def _repr_html_(self) -> str:
-        return self.figure().image + "".join(f"<div>{escape(line)}</div>" for line in [self._head(), *self._lines()])
 
     def figure(self) -> Figure:
         """Seconds for a token against texts at once: both bounds, and what each need would take alone."""

@@ -3,7 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from itertools import groupby
 from typing import Any
+
+from cs336kit.teach.figures.style import Figure
 
 #: Turns an action into an observer of a control, which runs it, or shows why that is impossible, and draws again.
 When = Callable[[Callable[..., None]], Callable[[Any], None]]
@@ -12,6 +15,9 @@ When = Callable[[Callable[..., None]], Callable[[Any], None]]
 _WAITING = "Run this cell to choose other values."
 #: The class of the picture that is stored.
 STILL = "cs336kit-still"
+#: On the light colors of buttons.
+INK = "#111111"
+_WRAP, _SMALL = {"flex_flow": "row wrap"}, {"width": "1.5em", "padding": "0", "margin": "1px"}
 _CHILD = ".jp-OutputArea-child"
 # A live explorer is two outputs: controls that need a kernel, and below them the still picture, which is what remains
 # when the notebook is opened again. Without a kernel the first says "model not found", so the style hides it; with one,
@@ -37,17 +43,27 @@ class Explorer(ABC):
     """Choices by name, and what follows from them, as a picture in HTML and in text.
 
     A subclass takes its choices as arguments by name, keeps them in `choices`, raises ValueError or LookupError for what is
-    impossible, and lists in `offers` what a reader may choose.
+    impossible, and lists in `offers` what a reader may choose. Its `_lines` are its text, and unless it has a `_repr_html_`
+    of its own, its picture is its `figure` with the lines below.
     """
 
     choices: dict[str, Any]
+    figure: Callable[[], Figure]
+    #: How wide a control is: its label, and all of it.
+    widths = ("9em", "30em")
 
     @abstractmethod
+    def _lines(self) -> list[str]:
+        """What it says."""
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines())
+
     def _repr_html_(self) -> str:
-        """The picture."""
+        return self.figure().image + "".join(f"<div>{escape(line)}</div>" for line in self._lines())
 
     @abstractmethod
-    def offers(self) -> Mapping[str, tuple[str, Sequence]]:
+    def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
         """Name of the choice → (label of its control, the options, in a form that `kind` knows)."""
 
     def choose(self, **choices) -> None:
@@ -60,15 +76,43 @@ class Explorer(ABC):
 
     def controls(self, when: When) -> tuple[list, Callable[[], None]]:
         """The controls from top to bottom, and a function that sets them to the current choices."""
-        made = {name: control(label, options, self.choices[name]) for name, (label, options) in self.offers().items()}
+        made = {
+            name: control(label, options, self.choices.get(name), self.widths)
+            for name, (label, options) in self.offers().items()
+        }
         for name, box in made.items():
             box.observe(when(lambda change, name=name: self.choose(**{name: change["new"]})), "value")
 
         def write() -> None:
-            for name, box in made.items():
-                box.value = self.choices[name]
+            for name, (_, options) in self.offers().items():
+                if isinstance(options, Mapping):
+                    self._fill(made[name], name, options, when)
+                else:
+                    made[name].value = self.choices[name]
 
         return list(made.values()), write
+
+    def _fill(self, box, name: str, options: Mapping, when: When) -> None:
+        """Write on the buttons of a box; they are made again, and lose the focus, only where others are offered."""
+        import ipywidgets
+
+        offered = [(value, *group) for value, (_, _, *group) in options.items()]
+        if getattr(box, "offered", None) != offered:
+            box.offered, box.buttons, children = offered, [], []
+            for group, found in groupby(options.items(), key=lambda option: option[1][2:]):
+                look = {"layout": _SMALL, "style": {"button_color": group[1], "text_color": INK}} if group else {}
+                row = []
+                for value, (_, said, *_) in found:
+                    row.append(ipywidgets.Button(tooltip=said if group else None, **look))
+                    row[-1].on_click(when(lambda _, value=value: self.choose(**{name: value})))
+                box.buttons += row
+                if group:
+                    under = [ipywidgets.Label(group[0]), ipywidgets.HBox(row, layout=_WRAP)]
+                    row = [ipywidgets.VBox(under, layout={"margin": "0 0.8em 0 0"})]
+                children += row
+            box.children = children
+        for button, (text, *_) in zip(box.buttons, options.values(), strict=True):
+            button.description = text
 
     def widget(self, drawn: Callable[[], None] = lambda: None):
         """Controls and picture as an ipywidgets box; `drawn` is called after each change. Raises ImportError without it."""
@@ -133,7 +177,8 @@ def attended() -> bool:
 def kind(options: Sequence | Mapping) -> str:
     """The kind of control: "check" for (False, True), "slider" for numbers, "menu" for words, "typed" for no options.
 
-    "buttons" is for a mapping: what each button chooses → (the text on it, its name).
+    "buttons" is for a mapping: what each button chooses → (the text on it, its name), or (text, name, heading, color) for
+    buttons that stand in groups.
     """
     if isinstance(options, Mapping):
         return "buttons"
@@ -151,12 +196,15 @@ def marks(options: Sequence | Mapping, value) -> list[tuple[str, Any]]:
     return [(str(option), option) for option in options]
 
 
-def control(label: str, options: Sequence, value):
-    """The widget of a choice, under its label."""
+def control(label: str, options: Sequence | Mapping, value, widths: tuple[str, str]):
+    """The widget of a choice, beside its label; buttons are an empty box, which `Explorer` fills."""
     import ipywidgets
 
-    look = {"description": label, "style": {"description_width": "9em"}, "layout": {"width": "30em"}, "value": value}
+    own, whole = widths
+    look = {"description": label, "style": {"description_width": own}, "layout": {"width": whole}, "value": value}
     chosen_with = kind(options)
+    if chosen_with == "buttons":
+        return ipywidgets.HBox(layout=_WRAP)
     if chosen_with == "check":
         return ipywidgets.Checkbox(**look)
     if chosen_with == "typed":

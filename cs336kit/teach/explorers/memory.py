@@ -90,9 +90,8 @@ class MemoryExplorer(Explorer):
         rows.append(("together", *(bar.total for bar in bars)))
         return [(name, *(f"{size / _GIB:,.2f}" for size in sizes)) for name, *sizes in rows]
 
-    def __repr__(self) -> str:
-        table = as_text([("GiB", "kept", "at the peak"), *self._rows()], "<>>")
-        return f"{self._head()}\n{table}\n{self.verdict}"
+    def _lines(self):
+        return [self._head(), as_text([("GiB", "kept", "at the peak"), *self._rows()], "<>>"), self.verdict]
 
     def _repr_html_(self) -> str:
         table = as_html(("GiB", "kept", "at the peak"), self._rows(), "<>>", total=True, caption=self._head())

@@ -1,7 +1,6 @@
 """Choose an accelerator, an operation and its sizes, and see where it is under the roof and what limits it."""
 
 import math
-from html import escape
 
 from cs336kit import predict
 from cs336kit.predict._common.checks import known
@@ -94,7 +93,7 @@ class RooflineExplorer(Explorer):
         menus = {"operation": list(OPERATIONS), "accelerator": devices, "element_type": list(_TYPES)}
         return {**{name: (name.replace("_", " "), options) for name, options in menus.items()}, **sizes}
 
-    def _lines(self) -> list[str]:
+    def _lines(self):
         bound, cost = self.bound, self.cost
         head = f"{self.choices['operation']} in {self.choices['element_type']} on {self.device.title}: {self.sizes}"
         moved = f"{si(cost.flops, 'FLOPs')}, {si(cost.bytes, 'B')} moved: {_short(bound.intensity)} FLOPs per byte"
@@ -102,12 +101,6 @@ class RooflineExplorer(Explorer):
         side = {"compute": "the peak", "memory": "the memory's bandwidth"}[bound.bound]
         limit = f"at least {duration(bound.seconds)}: {side} limits it; the ridge is at {_short(bound.ridge)} FLOPs per byte"
         return [head, moved, times, limit]
-
-    def __repr__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _repr_html_(self) -> str:
-        return self.figure().image + "".join(f"<div>{escape(line)}</div>" for line in self._lines())
 
     def figure(self) -> Figure:
         """The roof in log–log, with the operation's point."""

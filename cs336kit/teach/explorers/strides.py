@@ -64,7 +64,7 @@ class StrideExplorer(Explorer):
         touched = len({position for row in self.positions for position in row})
         return f"{math.prod(self.shape)} elements read {touched} of {self.elements} positions; {kind}."
 
-    def __repr__(self) -> str:
+    def _lines(self):
         strip = [str(position) for position in range(self.elements)]
         owners = self._owners()
         used = ["^" * len(label) if position in owners else " " * len(label) for position, label in enumerate(strip)]
@@ -73,7 +73,7 @@ class StrideExplorer(Explorer):
         head = f"shape {self.shape}, strides {self.strides}, offset {self.offset}"
         lines = [head, "storage  " + " ".join(strip), "read     " + " ".join(used)]
         lines += [("tensor   " if i == 0 else "         ") + row for i, row in enumerate(grid)] + [self.verdict]
-        return "\n".join(line.rstrip() for line in lines)
+        return [line.rstrip() for line in lines]
 
     def _owners(self) -> dict[int, int]:
         """Position → the first row that reads it."""

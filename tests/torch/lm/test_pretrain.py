@@ -119,9 +119,13 @@ def test_what_cannot_be_is_a_sentence(change, sentence):
 COMMAND = ["train", "--layers", "1", "--d-model", "16", "--heads", "2", "--batch", "4", "--sequence", "16"]
 
 
-def test_the_command_writes_the_run(tmp_path, capsys):
+def test_the_command_writes_the_run(tmp_path, capsys, flushed):
     out = tmp_path / "run.json"
-    assert main([*COMMAND, "--steps", "12", "--max-lr", "0.02", "--out", str(out)]) == 0
+    assert main([*COMMAND, "--steps", "12", "--max-lr", "0.02", "--out", str(out)]) == 0 and flushed == [
+        "file",
+        "rename",
+        "folder",
+    ]
     written = json.loads(out.read_text())
     run = lm.pretrain(CONFIG, **RUN)
     assert written["losses"] == list(run.losses) and written["validation_loss"] == run.validation_loss

@@ -98,10 +98,11 @@ def test_a_run_is_the_same_again(run):
     assert again.loss != lm.train_one(**ONE, seed=2).loss
 
 
-def test_what_is_written_is_read(run, tmp_path):
+def test_what_is_written_is_read_and_flushed(run, tmp_path, flushed):
     path = tmp_path / "sweep.json"
     done = lm.run_sweep([], known=[run])
     sweep.write_sweep(done, path)
+    assert flushed == ["file", "rename", "folder"]
     assert lm.recorded_sweep(path) == done and [each.name for each in tmp_path.iterdir()] == ["sweep.json"]
 
 

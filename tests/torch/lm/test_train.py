@@ -84,6 +84,22 @@ def test_accumulation_equals_the_large_batch():
         assert torch.allclose(p, q, rtol=1e-5, atol=1e-6)
 
 
+def test_gradients_of_ones_own_take_the_place_of_model_and_loss():
+    usual, own = cruncher(), cruncher()
+
+    def gradients(x, y):
+        value = squared_error(own(x), y)
+        value.backward()
+        return value
+
+    a = train(usual, SGD(usual.parameters(), lr=0.01), regression(3), steps=3, loss=squared_error)
+    b = train(own, SGD(own.parameters(), lr=0.01), regression(3), steps=3, gradients=gradients)
+    assert a.losses == b.losses
+    assert all(torch.equal(p, q) for p, q in zip(usual.parameters(), own.parameters(), strict=True))
+    with pytest.raises(ValueError, match="gradients must be a function or None, got 3"):
+        train(own, SGD(own.parameters(), lr=0.01), regression(1), steps=1, gradients=3)
+
+
 def test_old_gradients_do_not_leak_into_the_first_step():
     clean, dirty = cruncher(), cruncher()
     for p in dirty.parameters():

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cs336kit._replacing import replacing
-from cs336kit.lm import whole_file
-from cs336kit.lm.whole_file import flush_folder, keep_older, save_beside, write_whole
+from cs336kit import _replacing
+from cs336kit._replacing import replacing, write_whole
+from cs336kit.lm.whole_file import keep_older, save_beside
 
 
 def save(content, path):
@@ -95,14 +95,8 @@ def test_the_last_k_keep_their_order(tmp_path):
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"c.pt": "4", "c.pt.1": "3", "c.pt.2": "2"}
 
 
-def test_flush_folder(tmp_path):
-    flush_folder(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        flush_folder(tmp_path / "absent")
-
-
 def test_a_text_is_written_whole_and_its_name_is_flushed(tmp_path, flushed):
-    write_whole("new", tmp_path / "a.json")
+    write_whole(tmp_path / "a.json", "new", flush=True)
     assert flushed == ["file", "rename", "folder"] and (tmp_path / "a.json").read_text() == "new"
 
 
@@ -113,7 +107,7 @@ def test_a_text_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
     (tmp_path / "a.json").write_text("old")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write_whole("new", tmp_path / "a.json")
+        write_whole(tmp_path / "a.json", "new", flush=True)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a.json", "old")]
 
 
@@ -131,10 +125,17 @@ def test_where_there_are_no_hard_links_older_files_are_copies(tmp_path, monkeypa
     }  # fmt: skip
 
 
+def test_what_is_not_asked_for_is_not_flushed(tmp_path, flushed):
+    write_whole(tmp_path / "a.json", b"new")
+    assert flushed == ["rename"] and (tmp_path / "a.json").read_bytes() == b"new"
+
+
 def test_windows_is_not_asked_to_open_a_folder(tmp_path, monkeypatch):
-    # An os that can do nothing; its true name would change what pathlib makes of paths.
-    monkeypatch.setattr(whole_file, "os", SimpleNamespace(name="nt"))
-    flush_folder(tmp_path)
-    monkeypatch.setattr(whole_file, "os", SimpleNamespace(name="posix", O_RDONLY=0))
-    with pytest.raises(AttributeError, match="open"):
-        flush_folder(tmp_path)
+    # An os that can only rename; its true name would change what pathlib makes of paths.
+    monkeypatch.setattr(_replacing, "os", SimpleNamespace(name="nt", replace=os.replace))
+    with replacing(tmp_path / "a", flush=True) as beside:
+        beside.touch()
+    monkeypatch.setattr(_replacing, "os", SimpleNamespace(name="posix", replace=os.replace, O_RDONLY=0))
+    with pytest.raises(AttributeError, match="open"), replacing(tmp_path / "a", flush=True) as beside:
+        beside.touch()
+    assert os.listdir(tmp_path) == ["a"]
