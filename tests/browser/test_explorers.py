@@ -61,6 +61,10 @@ def test_a_bit_flips_when_clicked_and_the_typed_value_outlives_a_coarse_format(m
 def test_saved_and_opened_again_it_works_with_its_kernel_and_shows_the_last_picture_without(moved):
     desk, page = moved
     _, last = move(page)
+    # The picture that is stored follows the one on the screen.
+    page.wait_for_function(
+        "last => [...document.querySelectorAll('.cs336kit-still img')].some(e => e.alt === last)", arg=last
+    )
     desk.save(page)
     with desk.page("explorers.ipynb") as again:
         again.get_by_role("slider", name="batch").wait_for()
