@@ -105,7 +105,7 @@ class Attention:
         new = every = k, v
         if S * b.layout.cp < self.T:
             w = v.shape[-1]
-            past = [b.data("cached", (B, K, self.T - S, width), k.dtype) for width in (h, w)]
+            past = [b.data("cached", (B, K, self.T - S, t.shape[-1]), t.dtype) for t in (k, v)]
             every = b.cat("key/all", past[0], k, (B, K, self.T, h)), b.cat("value/all", past[1], v, (B, K, self.T, w))
         if shortened:
             for name, tensor in zip(("key", "value"), every, strict=True):

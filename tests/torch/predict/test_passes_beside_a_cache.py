@@ -64,6 +64,15 @@ def test_a_contiguous_cache_moves_the_new_token_and_a_growing_one_all():
         assert growing - once == 2 * past * token
 
 
+@pytest.mark.parametrize(("cache", "place"), [("growing", "value/all"), ("contiguous", "value/write")])
+def test_a_cache_holds_values_in_their_own_type_where_a_norm_left_the_keys_in_fp32(cache, place):
+    config, options = replace(GPT2, qk_norm="head"), {"batch": 2, "sequence": 5, "phase": "decode", "cache": cache}
+    written = predict.program(config, **options, precision="autocast", attention="sdpa", device="cuda")
+    placed = {op.place.removeprefix("block/attention/"): op for op, _ in written.operations()}
+    for at, dtype in ((place, "bf16"), (place.replace("value", "key"), "fp32")):
+        assert {t.dtype for t in (*placed[at].inputs, *placed[at].outputs)} == {dtype}
+
+
 def test_a_cache_that_nobody_has():
     with pytest.raises(ValueError, match=r"unknown cache 'paged'. Known: growing, contiguous"):
         predict.program(GPT2, batch=1, sequence=2, phase="decode", cache="paged")
