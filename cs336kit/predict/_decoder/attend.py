@@ -162,6 +162,7 @@ class Attend:
         pairs = (self.B, c.heads, S, T)
         mask = self.mask(q.dtype) if self.masks else None
         wide = [b.cast(f"{t.storage.name}/fp32", t, "fp32", name=t.storage.name) for t in (q, k, v)]
+        self._stand_alike(tuple(wide), (q, k, v))
         held = [new for new, old in zip(wide, (q, k, v), strict=True) if new is not old]
         scaled_q = b.op("query/scale", "div", [wide[0]], q.shape, name="query")
         if mask is None and S > 1:
