@@ -1,6 +1,7 @@
 """Attention as a program: projections, rotary positions, a cache."""
 
 from cs336kit.predict._decoder.attend import Attend
+from cs336kit.predict._decoder.sdpa import Heads
 from cs336kit.predict._layers import Layer
 from cs336kit.predict._writing.builder import Builder, norm
 from cs336kit.predict.operations import Leaf, Tensor
@@ -20,6 +21,8 @@ class Attention:
         self.b, self.c, self.B, self.S, self.T = b, config, batch, queries, keys
         self.window, self.caching, self.once = layer.window, bool(cache), cache == "contiguous"
         self.tables = tables
+        #: whether only a part of each head is rotated: joined with the rest in a new tensor, which has the heads in front
+        self.partly = tables is not None and config.rotary_width < config.head_dim
         self.attend = Attend(b, config, layer, batch, queries, keys, attention, causal=causal)
         self._fuses = self.attend.kernel is not None
         #: parameters of the norms inside, which the module has after its matrices
@@ -46,7 +49,9 @@ class Attention:
         b.cache_of(k, v, window=self.window)
         with b.within(self.attend.method):
             keys, values, exchanged = b.ranks.positions(k, v, ring=self._fuses and not self.attend.masks)
-            z = self.attend(q, keys, values)
+            # What was joined with a cache, written into one or gathered from other ranks has the heads in front, too.
+            front = (self.once and not shortened) or keys.shape[2] > self.S
+            z = self.attend(Heads(q, self.partly), Heads(keys, front or self.partly), Heads(values, front))
             b.free(*exchanged)
         merged = z if self._fuses else b.merge_heads(z)
         out = self._output(merged)
@@ -58,10 +63,7 @@ class Attention:
     def rotated(self, place: str, x: Tensor, name: str) -> Tensor:
         """Queries or keys rotated by their positions."""
         assert self.tables is not None
-        turned = _rotate(self.b, place, x, self.tables, name)
-        if self.tables[0].shape[-1] < x.shape[-1]:
-            self.attend.in_front.add(turned.storage)
-        return turned
+        return _rotate(self.b, place, x, self.tables, name)
 
     def _projected(self, name: str, x: Tensor, heads: int, width: int) -> Tensor:
         """Queries, keys or values of every head, the first two with a norm if the configuration has one."""
@@ -128,7 +130,6 @@ class Attention:
         every = b.op(f"{name}/write", "write", [held, new], room, alias=True)
         if shortened:
             return x
-        self.attend.in_front.add(every.storage)
         b.free(x)
         return every
 
