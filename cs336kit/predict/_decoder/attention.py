@@ -61,9 +61,19 @@ class Attention:
         return dropped
 
     def rotated(self, place: str, x: Tensor, name: str) -> Tensor:
-        """Queries or keys rotated by their positions."""
+        """Queries or keys rotated by their positions, as `lm.rope` does; what is beyond the tables' width stays as it is."""
         assert self.tables is not None
-        return _rotate(self.b, place, x, self.tables, name)
+        b, width = self.b, self.tables[0].shape[-1]
+        with b.within(place):
+            if width == x.shape[-1]:
+                turned = b.rotate(x, b.chunk("halves", x), self.tables, name=name)
+                return b.converted("cast", turned, x.dtype, name=name)
+            turned = self.rotated("part", b.part_of("turned part", x, width), name)
+            rest = b.part_of("other part", x, x.shape[-1] - width)
+            whole = b.cat("together", turned, rest, x.shape)
+            whole.storage.name = name
+            b.free(turned)
+            return whole
 
     def _projected(self, name: str, x: Tensor, heads: int, width: int) -> Tensor:
         """Queries, keys or values of every head, the first two with a norm if the configuration has one."""
@@ -139,27 +149,3 @@ class Attention:
         if self._fuses or heads == 1 or self.S == 1 or not x.needs_gradient:
             return self.b.view(x, *shape)
         return self.b.op(f"{name}/heads", "heads", [x], shape, alias=True)
-
-
-def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], name: str) -> Tensor:
-    """x · cosine + (−second half, first half) · sine, as `lm.rope` writes it; what is beyond the tables' width stays as it is."""
-    with b.within(place):
-        width = tables[0].shape[-1]
-        if width < x.shape[-1]:
-            whole, x = x, b.part_of("turned part", x, width)
-            turned = _rotate(b, "part", x, tables, name)
-            rest = b.part_of("other part", whole, whole.shape[-1] - width)
-            result = b.cat("together", turned, rest, whole.shape)
-            result.storage.name = name
-            b.free(turned)
-            return result
-        first, second = b.chunk("halves", x)
-        straight = b.mul("cosine", x, tables[0])
-        negative = b.op("negate", "neg", [second], second.shape)
-        turned = b.cat("exchange", negative, first, x.shape)
-        b.free(negative)
-        crossed = b.mul("sine", turned, tables[1])
-        b.free(turned)
-        rotated = b.add("sum", straight, crossed, name=name)
-        b.free(straight, crossed)
-        return b.converted("cast", rotated, x.dtype, name=name)

@@ -74,14 +74,10 @@ class Attention:
                     b.op(t, "repeat", [], (1, S, 1, width), dtype=dtype, name="rotary tables")
                     for t in ("cosine", "sine")
                 )  # type: ignore[assignment]
-            first, second = b.chunk("halves", x)
+            halves = b.chunk("halves", x)
             turning = x if width == h else b.view(x, B, n, S, width)
-            straight = b.mul("cosine", turning, tables[0])
-            negative = b.op("negate", "neg", [second], (B, n, S, width // 2))
-            turned = b.cat("exchange", negative, first, turning.shape)
-            crossed = b.mul("sine", turned, tables[1])
-            rotated = b.add("sum", straight, crossed, name=name)
-            b.free(negative, turned, straight, crossed, *(tables if tables is not self.tables else ()))
+            rotated = b.rotate(turning, halves, tables, name=name)
+            b.free(*(tables if tables is not self.tables else ()))
             if width != h:
                 rest = b.view(x, B, n, S, h - width)
                 whole = b.cat("put together", rotated, rest, (B, n, S, h))
@@ -149,7 +145,7 @@ class Attention:
             b.free(scores)
             scores = scaled
         if c.attention_softcap is not None:
-            scores = self.modules.softcapped("softcap", scores, "capped scores")
+            scores = b.softcap("softcap", scores, name="capped scores", early=True)
         assert self.mask is not None
         masked = b.add("mask", scores, self.mask)
         b.free(scores)
