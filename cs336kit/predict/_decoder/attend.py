@@ -1,11 +1,10 @@
 """softmax(q · kᵀ) · v as a program: the three ways to compute it."""
 
-from cs336kit.predict._decoder.sdpa import fused_attention, padded_mask
+from cs336kit.predict._decoder.sdpa import Heads, scaled_dot_product_attention, weighted
 from cs336kit.predict._layers import Layer
 from cs336kit.predict._writing.builder import Builder
-from cs336kit.predict.allocator import round_up
 from cs336kit.predict.devices import FLASH, Kernel
-from cs336kit.predict.operations import Storage, Tensor
+from cs336kit.predict.operations import Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -23,31 +22,29 @@ class Attend:
         self.b, self.c, self.B, self.S, self.T, self.window = b, config, batch, queries, keys, layer.window
         pairs = batch * config.heads * _pairs(config, layer, queries * b.layout.cp, keys, causal=causal) // b.layout.cp
         #: FLOPs of the two products
-        self._scores_flops = pairs * config.head_dim
-        self._values_flops = pairs * config.value_head_dim
-        #: what was concatenated: new tensors, which have the heads before the sequence
-        self.in_front: set[Storage] = set()
+        self._flops = pairs * config.head_dim, pairs * config.value_head_dim
         # Torch's function has no sinks or capped scores; and if no kernel takes the inputs, it writes attention out.
         own = config.sinks or config.attention_softcap is not None
         self.method = "eager" if own and method == "sdpa" else method
         self.kernel = self._kernel() if self.method == "sdpa" else FLASH if self.method == "flash_attention" else None
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(self, q: Heads, k: Heads, v: Heads) -> Tensor:
         """(B, S, all heads) from a fused kernel, else (B, A, S, h)."""
-        given = q, k
-        if self.b.policy.casts:  # a norm of queries and keys may have left them in fp32
-            q, k = (self.b.cast(f"{t.storage.name}/cast", t, self.b.policy.products) for t in given)
-            self._stand_alike((q, k), given)
-        if self.kernel is not None:
-            z = self._fused(self.kernel, q, k, v)
+        b, c, given = self.b, self.c, (q, k)
+        if b.policy.casts:  # a norm of queries and keys may have left them in fp32
+            q, k = (t.cast(b, f"{t.x.storage.name}/cast", b.policy.products) for t in given)
+        if self.method == "eager":
+            z = self._eager(q, k, v)
         else:
-            z = self._written_out(q, k, v) if self.method == "sdpa" else self._eager(q, k, v)
-        self.b.free(*[new for new, old in zip((q, k), given, strict=True) if new is not old])
+            z = scaled_dot_product_attention(
+                b, self.kernel, q, k, v, mask=self.mask(q.x.dtype) if self.masks else None, dropout=c.dropout,
+                grouped=c.kv_heads < c.heads, flops=self._flops, sinks=[b.parameter("sinks", c.heads)] if c.sinks else (),
+            )  # fmt: skip
+            if self.kernel is not None and len(z.shape) > 3:
+                z.storage.name = "attention output"
+                z = b.merge_heads(z)
+        b.free(*[new.x for new, old in zip((q, k), given, strict=True) if new is not old])
         return z
-
-    def _stand_alike(self, made: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> None:
-        """The result of an element-wise operation has the memory layout of its input."""
-        self.in_front |= {new.storage for new, old in zip(made, given, strict=True) if old.storage in self.in_front}
 
     def _kernel(self) -> Kernel | None:
         """The fused kernel that the device has for these inputs, if any."""
@@ -81,66 +78,24 @@ class Attend:
             mask = both
         return mask
 
-    def _fused(self, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        b, c = self.b, self.c
-        given = q, k, v
-        width = round_up(c.head_dim, kernel.types[q.dtype])
-        if width != c.head_dim:
-            widths = (round_up(t.shape[-1], kernel.types[q.dtype]) for t in given)
-            q, k, v = (
-                b.op(f"{t.storage.name}/pad", "pad", [t], (*t.shape[:-1], w))
-                for t, w in zip(given, widths, strict=True)
-            )
-        mask = None
-        if self.masks:
-            given_mask = self.mask(q.dtype)
-            mask = padded_mask(b, kernel, given_mask)
-            b.free(given_mask, unless=mask)
-        z = fused_attention(
-            b, kernel, q, k, v, mask=mask, dropout=bool(c.dropout and b.train), flops=(self._scores_flops, self._values_flops),
-            sinks=[b.parameter("sinks", c.heads)] if c.sinks else [],
-            scratch=() if self.masks else b.ranks.ring_bytes(k, v),
-        )  # fmt: skip
-        if mask is not None:
-            b.free(mask)
-        rows = (self.B, self.S, c.heads * c.value_head_dim)
-        if width == c.head_dim:
-            # If its heads are in front, as those of its queries are, the output is copied.
-            if not (kernel.follows and q.storage in self.in_front):
-                return b.view(z, *rows)
-            z.storage.name = "attention output"
-            return b.merge_heads(z)
-        b.free(q, k, v)
-        z.storage.name = "padded attention output"
-        sliced = b.op("slice", "slice", [z], (*z.shape[:3], c.value_head_dim), alias=True)
-        if c.heads == 1:
-            return b.view(sliced, *rows)
-        merged = b.copy("merge heads", sliced, rows, name="attention output's input")
-        b.free(z)
-        return merged
-
-    def _eager(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        b, pairs = self.b, (self.B, self.c.heads, self.S, self.T)
-        grouped = self.c.kv_heads < self.c.heads
-        x, y = self._batched(q, "query", grouped=grouped), self._batched(k, "key")
-        scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
-        b.free(x, unless=q)
-        b.free(y, unless=k)
+    def _eager(self, q: Heads, k: Heads, v: Heads) -> Tensor:
+        b, c, pairs = self.b, self.c, (self.B, self.c.heads, self.S, self.T)
+        x, y = q.batched(b, "query", c.heads, shared=c.kv_heads < c.heads), k.batched(b, "key", c.kv_heads)
+        scores = b.matmul("scores", x, y, pairs, self._flops[0], component="attention scores")
+        b.free(x, unless=q.x)
+        b.free(y, unless=k.x)
         scaled = b.op("scale", "div", [scores], pairs)
         b.free(scores)
-        if self.c.attention_softcap is not None:
+        if c.attention_softcap is not None:
             scaled = b.softcap("softcap", scaled, name="capped scores")
         mask = self.mask(scaled.dtype)
         masked = b.add("mask", scaled, mask)
         b.free(mask, scaled)
-        if self.c.sinks:
-            weights = self._with_sinks(masked)
-        else:
-            weights = self.softmax(masked)
-        w = self._batched(v, "value")
-        factor = b.cast("weights/cast", weights, v.dtype, name="copies of attention weights")
-        z = self._weighted(factor, w, (*q.shape[:3], v.shape[-1]))
-        b.free(w, unless=v)
+        weights = self._with_sinks(masked) if c.sinks else self.softmax(masked)
+        w = v.batched(b, "value", c.kv_heads)
+        factor = b.cast("weights/cast", weights, v.x.dtype, name="copies of attention weights")
+        z = weighted(b, factor, w, self._flops[1])
+        b.free(w, unless=v.x)
         b.free(factor, unless=weights)
         b.free(weights, masked)
         return z
@@ -156,74 +111,11 @@ class Attend:
         b.free(joined)
         return b.op("sinks/cut", "slice", [every], scores.shape, alias=True)
 
-    def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Torch's scaled_dot_product_attention without a fused kernel: in fp32, grouped heads repeated."""
-        b, c, S, T = self.b, self.c, self.S, k.shape[-2]
-        pairs = (self.B, c.heads, S, T)
-        mask = self.mask(q.dtype) if self.masks else None
-        wide = [b.cast(f"{t.storage.name}/fp32", t, "fp32", name=t.storage.name) for t in (q, k, v)]
-        held = [new for new, old in zip(wide, (q, k, v), strict=True) if new is not old]
-        scaled_q = b.op("query/scale", "div", [wide[0]], q.shape, name="query")
-        if mask is None and S > 1:
-            ones = b.op("mask/ones", "full", [], (S, T), dtype="int8")
-            lower = b.op("mask/tril", "tril", [ones], (S, T), dtype="int8")
-            b.free(ones)
-            mask = b.op("mask/where", "where", [lower], (S, T), dtype="fp32")
-            b.free(lower)
-        grouped = c.kv_heads < c.heads
-        keys, values = wide[1], wide[2]
-        if grouped:
-            keys = b.op("key/repeat", "repeat", [keys], (*q.shape[:2], T, q.shape[-1]), name="key")
-            values = b.op("value/repeat", "repeat", [values], (*q.shape[:2], T, values.shape[-1]), name="value")
-            held += [keys, values]
-        scaled_k = b.op("key/scale", "div", [keys], keys.shape, name="key")
-        self._stand_alike((scaled_q, scaled_k), (q, k))
-        x = self._batched(scaled_q, "query")
-        y = scaled_k if grouped else self._batched(scaled_k, "key")
-        scores = b.matmul("scores", x, y, pairs, self._scores_flops, component="attention scores")
-        b.free(x, unless=scaled_q)
-        b.free(y, unless=scaled_k)
-        b.free(scaled_k)
-        if mask is not None:
-            masked = b.add("mask", scores, mask, over=True)
-            b.free(scores)
-            scores = masked
-        weights = self.softmax(scores, inside=True)
-        returned = b.cast("weights/cast", weights, q.dtype)
-        w = values if grouped else self._batched(values, "value")
-        z = self._weighted(weights, w, (*q.shape[:3], values.shape[-1]))
-        b.free(w, unless=values)
-        result = b.cast("values/cast", z, q.dtype)
-        if result is not z:
-            b.free(z, returned)
-        b.free(weights, scaled_q, *held, *([mask] if mask is not None else []))
-        return result
-
-    def _weighted(self, weights: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """weights @ values; its gradient, which comes in token order, is copied to bring the heads to the front."""
-        b = self.b
-        z = b.matmul("values", weights, values, shape, self._values_flops, component="attention values")
-        if self.c.heads == 1 or self.S == 1:
-            return z
-        return b.op("values/heads", "heads", [z], shape, alias=True)
-
-    def softmax(self, scores: Tensor, *, inside: bool = False) -> Tensor:
-        """The weights, with dropout if any. `inside`: torch's own function assigns them to the variable of the scores."""
+    def softmax(self, scores: Tensor) -> Tensor:
+        """The weights, with dropout if any."""
         b, p = self.b, self.c.dropout
-        weights = b.softmax("softmax", scores, name="softmax output", safe=inside)
-        if inside:
-            b.free(scores)
+        weights = b.softmax("softmax", scores, name="softmax output")
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
-
-    def _batched(self, x: Tensor, name: str, *, grouped: bool = False) -> Tensor:
-        """A batched product over heads needs batch and heads as one axis: a copy, unless they are one already.
-
-        x is (batch, sequence, heads, head_dim); a cache's keys or values, concatenated with the new position, have the
-        heads in front. `grouped`: the heads that share a key head are one axis with their positions.
-        """
-        B, heads, S, _ = x.shape
-        one = S == 1 or S > self.S or x.storage in self.in_front or not (grouped or (B > 1 and heads > 1))
-        return x if one else self.b.copy(f"{name}/batched", x, x.shape, name=name)
 
 
 def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool) -> int:

@@ -1,6 +1,7 @@
 """Attention as a program: projections, rotary positions, a cache."""
 
 from cs336kit.predict._decoder.attend import Attend
+from cs336kit.predict._decoder.sdpa import Heads
 from cs336kit.predict._layers import Layer
 from cs336kit.predict._writing.builder import Builder, norm
 from cs336kit.predict.operations import Leaf, Tensor
@@ -20,6 +21,8 @@ class Attention:
         self.b, self.c, self.B, self.S, self.T = b, config, batch, queries, keys
         self.window, self.caching, self.once = layer.window, bool(cache), cache == "contiguous"
         self.tables = tables
+        #: whether only a part of each head is rotated: joined with the rest in a new tensor, which has the heads in front
+        self.partly = tables is not None and config.rotary_width < config.head_dim
         self.attend = Attend(b, config, layer, batch, queries, keys, attention, causal=causal)
         self._fuses = self.attend.kernel is not None
         #: parameters of the norms inside, which the module has after its matrices
@@ -46,7 +49,9 @@ class Attention:
         b.cache_of(k, v, window=self.window)
         with b.within(self.attend.method):
             keys, values, exchanged = b.ranks.positions(k, v, ring=self._fuses and not self.attend.masks)
-            z = self.attend(q, keys, values)
+            # What was joined with a cache, written into one or gathered from other ranks has the heads in front, too.
+            front = (self.once and not shortened) or keys.shape[2] > self.S
+            z = self.attend(Heads(q, self.partly), Heads(keys, front or self.partly), Heads(values, front))
             b.free(*exchanged)
         merged = z if self._fuses else b.merge_heads(z)
         out = self._output(merged)
@@ -56,12 +61,19 @@ class Attention:
         return dropped
 
     def rotated(self, place: str, x: Tensor, name: str) -> Tensor:
-        """Queries or keys rotated by their positions."""
+        """Queries or keys rotated by their positions, as `lm.rope` does; what is beyond the tables' width stays as it is."""
         assert self.tables is not None
-        turned = _rotate(self.b, place, x, self.tables, name)
-        if self.tables[0].shape[-1] < x.shape[-1]:
-            self.attend.in_front.add(turned.storage)
-        return turned
+        b, width = self.b, self.tables[0].shape[-1]
+        with b.within(place):
+            if width == x.shape[-1]:
+                turned = b.rotate(x, b.chunk("halves", x), self.tables, name=name)
+                return b.converted("cast", turned, x.dtype, name=name)
+            turned = self.rotated("part", b.part_of("turned part", x, width), name)
+            rest = b.part_of("other part", x, x.shape[-1] - width)
+            whole = b.cat("together", turned, rest, x.shape)
+            whole.storage.name = name
+            b.free(turned)
+            return whole
 
     def _projected(self, name: str, x: Tensor, heads: int, width: int) -> Tensor:
         """Queries, keys or values of every head, the first two with a norm if the configuration has one."""
@@ -105,7 +117,7 @@ class Attention:
         new = every = k, v
         if S * b.layout.cp < self.T:
             w = v.shape[-1]
-            past = [b.data("cached", (B, K, self.T - S, width), k.dtype) for width in (h, w)]
+            past = [b.data("cached", (B, K, self.T - S, t.shape[-1]), t.dtype) for t in (k, v)]
             every = b.cat("key/all", past[0], k, (B, K, self.T, h)), b.cat("value/all", past[1], v, (B, K, self.T, w))
         if shortened:
             for name, tensor in zip(("key", "value"), every, strict=True):
@@ -128,7 +140,6 @@ class Attention:
         every = b.op(f"{name}/write", "write", [held, new], room, alias=True)
         if shortened:
             return x
-        self.attend.in_front.add(every.storage)
         b.free(x)
         return every
 
@@ -138,27 +149,3 @@ class Attention:
         if self._fuses or heads == 1 or self.S == 1 or not x.needs_gradient:
             return self.b.view(x, *shape)
         return self.b.op(f"{name}/heads", "heads", [x], shape, alias=True)
-
-
-def _rotate(b: Builder, place: str, x: Tensor, tables: tuple[Tensor, Tensor], name: str) -> Tensor:
-    """x · cosine + (−second half, first half) · sine, as `lm.rope` writes it; what is beyond the tables' width stays as it is."""
-    with b.within(place):
-        width = tables[0].shape[-1]
-        if width < x.shape[-1]:
-            whole, x = x, b.part_of("turned part", x, width)
-            turned = _rotate(b, "part", x, tables, name)
-            rest = b.part_of("other part", whole, whole.shape[-1] - width)
-            result = b.cat("together", turned, rest, whole.shape)
-            result.storage.name = name
-            b.free(turned)
-            return result
-        first, second = b.chunk("halves", x)
-        straight = b.mul("cosine", x, tables[0])
-        negative = b.op("negate", "neg", [second], second.shape)
-        turned = b.cat("exchange", negative, first, x.shape)
-        b.free(negative)
-        crossed = b.mul("sine", turned, tables[1])
-        b.free(turned)
-        rotated = b.add("sum", straight, crossed, name=name)
-        b.free(straight, crossed)
-        return b.converted("cast", rotated, x.dtype, name=name)

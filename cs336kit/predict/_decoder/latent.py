@@ -1,6 +1,7 @@
 """Latent attention: keys and values of all heads are made from one narrow vector per token. Source: DeepSeek-V2, 2024."""
 
 from cs336kit.predict._decoder.attention import Attention
+from cs336kit.predict._decoder.sdpa import Heads
 from cs336kit.predict.operations import Tensor
 
 
@@ -81,10 +82,9 @@ class LatentAttention(Attention):
         both = b.linear("key and value", latent, A * (plain + w), component="key and value", name="key")
         both = self._heads(both, A, plain + w, "key")
         k = b.cat("key/together", b.part_of("key/plain", both, plain), turned, (self.B, A, self.T, h))
-        self.attend.in_front.add(k.storage)
         v = b.part_of("value", both, w)
         with b.within(self.attend.method):
-            z = self.attend(q, k, v)
+            z = self.attend(Heads(q, self.partly), Heads(k, front=True), Heads(v))
         merged = z if self._fuses else b.merge_heads(z)
         b.free(k, both)
         return merged

@@ -74,14 +74,10 @@ class Attention:
                     b.op(t, "repeat", [], (1, S, 1, width), dtype=dtype, name="rotary tables")
                     for t in ("cosine", "sine")
                 )  # type: ignore[assignment]
-            first, second = b.chunk("halves", x)
+            halves = b.chunk("halves", x)
             turning = x if width == h else b.view(x, B, n, S, width)
-            straight = b.mul("cosine", turning, tables[0])
-            negative = b.op("negate", "neg", [second], (B, n, S, width // 2))
-            turned = b.cat("exchange", negative, first, turning.shape)
-            crossed = b.mul("sine", turned, tables[1])
-            rotated = b.add("sum", straight, crossed, name=name)
-            b.free(negative, turned, straight, crossed, *(tables if tables is not self.tables else ()))
+            rotated = b.rotate(turning, halves, tables, name=name)
+            b.free(*(tables if tables is not self.tables else ()))
             if width != h:
                 rest = b.view(x, B, n, S, h - width)
                 whole = b.cat("put together", rotated, rest, (B, n, S, h))
@@ -114,12 +110,25 @@ class Attention:
             if not self.how.broadcast:
                 k, v = self._repeated("key", k), self._repeated("value", v)
         p = c.dropout if "weights" in self.how.dropouts else 0.0
-        with b.within("sdpa"):
-            z = scaled_dot_product_attention(
-                b, q, k, v, mask=mask, dropout=p, grouped=not self.how.broadcast, flops=self._flops
+        fewer, dtype = k.x.shape[1] < c.heads, b.policy.products if b.policy.casts else q.x.dtype
+        grouped, broadcast = fewer and not self.how.broadcast, fewer and self.how.broadcast
+        kernel = b.device.kernel(
+            dtype,
+            width=c.head_dim,
+            dropout=bool(p and b.train),
+            mask=mask is not None,
+            grouped=grouped,
+            broadcast=broadcast,
+        )
+        if kernel is not None and c.head_dim % kernel.types[dtype]:
+            raise ValueError(
+                f"head_dim={c.head_dim} is padded by this kernel, which flavour='transformers' does not count; use a "
+                "multiple of 8"
             )
-        if mask is not None:
-            b.free(mask, *[t.x for t, given in ((k, kv[0]), (v, kv[1])) if t.x.storage is not given.x.storage])
+        flops = (self._flops, self._flops)
+        with b.within("sdpa"):
+            z = scaled_dot_product_attention(b, kernel, q, k, v, mask=mask, dropout=p, grouped=grouped, flops=flops)
+        b.free(*[t.x for t, given in ((k, kv[0]), (v, kv[1])) if t.x.storage is not given.x.storage])
         return z
 
     def _eager(self, q: Heads, k: Heads, v: Heads, dtype: str) -> Tensor:
@@ -136,7 +145,7 @@ class Attention:
             b.free(scores)
             scores = scaled
         if c.attention_softcap is not None:
-            scores = self.modules.softcapped("softcap", scores, "capped scores")
+            scores = b.softcap("softcap", scores, name="capped scores", early=True)
         assert self.mask is not None
         masked = b.add("mask", scores, self.mask)
         b.free(scores)
@@ -171,9 +180,7 @@ class Attention:
         """What a batched product saves: the factor in the products' type, with batch and heads as one axis."""
         b, heads = self.b, self.c.heads
         lowered = given.cast(b, f"{name}/cast", b.policy.products, name=name) if b.policy.casts else given
-        x = lowered.x
-        if lowered.one_batch_of(heads):
-            return x
-        copied = b.copy(f"{name}/batched", x, (x.shape[0], heads, *x.shape[2:]), name=name)
-        b.free(x, unless=given.x)
-        return copied
+        x = lowered.batched(b, name, heads)
+        if x is not lowered.x:
+            b.free(lowered.x, unless=given.x)
+        return x

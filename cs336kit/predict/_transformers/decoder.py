@@ -121,7 +121,7 @@ def decoder(
     logits = b.linear("head", normed, c.vocab, component="head", weight=head, bias=bias, copies="copy of head")
     b.free(normed)
     if c.logit_softcap is not None:
-        logits = modules.softcapped("softcap", logits, "capped logits")
+        logits = b.softcap("softcap", logits, name="capped logits", early=True)
     output = loss_of(b, logits, B * S, c.vocab) if train else logits
     b.end_of_cache()
     return b.program(output)

@@ -71,14 +71,3 @@ class Modules:
         scaled = b.mul(f"{place}/scale", normed, factor, name=name)
         b.free(normed, factor, unless=weight)
         return b.converted(f"{place}/back", scaled, x.dtype, name=name)
-
-    def softcapped(self, place: str, x: Tensor, name: str) -> Tensor:
-        """cap · tanh(x / cap), one line each, so that none of the three saves the input of the one before."""
-        b = self.b
-        divided = b.op(f"{place}/div", "div", [x], x.shape)
-        b.free(x)
-        tanh = b.op(f"{place}/tanh", "tanh", [divided], x.shape, keeps_output=True, name=name)
-        b.free(divided)
-        capped = b.op(f"{place}/mul", "mul", [tanh], x.shape)
-        b.free(tanh)
-        return capped

@@ -210,14 +210,28 @@ class Builder(Writer):
                 normed = scaled
             return normed
 
-    def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
-        """cap · tanh(x / cap), which saves the tanh; x is freed at its end."""
+    def softcap(self, place: str, x: Tensor, *, name: str, early: bool = False) -> Tensor:
+        """cap · tanh(x / cap), which saves the tanh; x is freed at its end, or `early`, where each operation is a line."""
         divided = self.op(f"{place}/div", "div", [x], x.shape)
+        if early:
+            self.free(x)
         tanh = self.op(f"{place}/tanh", "tanh", [divided], x.shape, keeps_output=True, name=name)
         self.free(divided)
         capped = self.op(f"{place}/mul", "mul", [tanh], x.shape)
-        self.free(tanh, x)
+        self.free(tanh, *([] if early else [x]))
         return capped
+
+    def rotate(self, x: Tensor, halves: tuple[Tensor, ...], tables: tuple[Tensor, Tensor], *, name: str) -> Tensor:
+        """x · cosine + (−second half, first half) · sine."""
+        straight = self.mul("cosine", x, tables[0])
+        negative = self.op("negate", "neg", [halves[1]], (*x.shape[:-1], x.shape[-1] // 2))
+        turned = self.cat("exchange", negative, halves[0], x.shape)
+        self.free(negative)
+        crossed = self.mul("sine", turned, tables[1])
+        self.free(turned)
+        result = self.add("sum", straight, crossed, name=name)
+        self.free(straight, crossed)
+        return result
 
     def scaled(self, place: str, x: Tensor, factor: float) -> Tensor:
         """x times a number, which saves nothing; x itself if the number is 1."""

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks import kept
 from cs336kit import lm
 from cs336kit.predict import POLICIES, program
-from cs336kit.predict._decoder.sdpa import Heads, _written_out
+from cs336kit.predict._decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.devices import DEVICES
@@ -400,7 +400,7 @@ def test_copies_and_masks_of_attention_that_torch_writes_out(queries, keys):
             x = Tensor(tuple(x.shape), "fp32", Storage(name, 4 * x.numel()), True)
             heads.append(Heads(x, **{} if laid == "behind" else {laid: True}))
         mask = Tensor((B, 1, S, S), "fp32", Storage("mask", 4 * B * S * S), False) if masked else None
-        _written_out(b, *heads, mask, 0.1, grouped, 1)
+        scaled_dot_product_attention(b, None, *heads, mask=mask, dropout=0.1, grouped=grouped, flops=(1, 1))
         said = counted((item, 1) for item in b.items if isinstance(item, Op))
         for operator in ("clone", "where", "bmm", "add"):
             assert said[operator] == ran.counts[operator], (operator, B, S, A, K, masked)

@@ -64,6 +64,27 @@ def test_a_contiguous_cache_moves_the_new_token_and_a_growing_one_all():
         assert growing - once == 2 * past * token
 
 
+@pytest.mark.parametrize(("cache", "place"), [("growing", "value/all"), ("contiguous", "value/write")])
+def test_a_cache_holds_values_in_their_own_type_where_a_norm_left_the_keys_in_fp32(cache, place):
+    config, options = replace(GPT2, qk_norm="head"), {"batch": 2, "sequence": 5, "phase": "decode", "cache": cache}
+    written = predict.program(config, **options, precision="autocast", attention="sdpa", device="cuda")
+    placed = {op.place.removeprefix("block/attention/"): op for op, _ in written.operations()}
+    for at, dtype in ((place, "bf16"), (place.replace("value", "key"), "fp32")):
+        assert {t.dtype for t in (*placed[at].inputs, *placed[at].outputs)} == {dtype}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_values_of_a_contiguous_cache_are_one_batch_of_heads_even_after_a_cast(precision):
+    held = torch.randn(2, 4, 9, 6).bfloat16()[:, :, :7].float()
+    assert held.flatten(0, 1).data_ptr() == held.data_ptr()
+    # No kernel takes values of another width on a CPU, so that torch writes attention out, in fp32.
+    config, options = replace(GPT2, value_dim=6), {"attention": "sdpa", "phase": "prefill", "cache": "contiguous"}
+    written = predict.program(config, batch=2, sequence=7, precision=precision, **options)
+    assert [op.place for op, _ in written.operations() if "/batched" in op.place] == [
+        "block/attention/sdpa/query/batched"
+    ]
+
+
 def test_a_cache_that_nobody_has():
     with pytest.raises(ValueError, match=r"unknown cache 'paged'. Known: growing, contiguous"):
         predict.program(GPT2, batch=1, sequence=2, phase="decode", cache="paged")
