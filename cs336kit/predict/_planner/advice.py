@@ -17,20 +17,21 @@ from cs336kit.predict._planner.changes import (
     percent,
     single_changes,
 )
-from cs336kit.predict._planner.chip import Chip, allowance
+from cs336kit.predict._planner.chip import allowance
 from cs336kit.predict._planner.memory import memory
 from cs336kit.predict._planner.question import Question, settled
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import AXES, Layout
 
 
-def advice(q: Question, chip: Chip) -> tuple[Advice, ...]:
+def advice(q: Question, chip: Accelerator) -> tuple[Advice, ...]:
     """Each single change that makes it fit, cheapest first; if there is none, as many of them together as it takes."""
 
     @cache  # several changes are tried more than once
     def over(**changes: Any) -> float:
         try:
             changed = settled(replace(q, **changes))
-            free, _ = allowance(q.allowance, memory_bytes=chip.memory_bytes, count=changed.count)
+            free, _ = allowance(q.allowance, device=chip, count=changed.count)
             return memory(changed).total + free.total - chip.memory_bytes
         except ValueError:
             return inf  # an impossible question is no advice

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner.changes import Advice
-from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._planner.chip import peak_of
 from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import active_parameters
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.wires import StepSeconds
 
 #: Raised whenever a key of the JSON output changes its meaning or is removed.
@@ -90,7 +91,7 @@ class Plan:
     """The answer: FLOPs, days, bytes per accelerator by bucket, whether they fit, and what to change."""
 
     question: Question
-    chip: Chip
+    chip: Accelerator
     parameters: int
     trainable: int | None
     flops: int | None
@@ -237,7 +238,7 @@ class Plan:
             "accelerator": self.chip.name,
             "global_batch": q.step_sequences,
             "implied_global_batch": self.implied_batch,
-            "peak_flops_per_second": self.chip.peak,
+            "peak_flops_per_second": peak_of(self.chip),
             "recomputed_fraction": self.recomputed,
             "memory_bytes": dict(self.memory.items()),
             "peak_moment": self.moment,

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._links import link_speed
 from cs336kit.predict._planner.memory import extra_flops, mfu_seconds, parameter_count, wire, writes_scores
 from cs336kit.predict._planner.question import FUSED, Question
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import STAGES, Layout, as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
@@ -41,7 +42,7 @@ class Advice:
         return f"{self.change}: {self.costs}"
 
 
-def single_changes(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
+def single_changes(q: Question, chip: Accelerator, over: Over) -> Iterator[Advice]:
     """Every single change that could help."""
     if q.config:
         yield from _of_kernels(q)
@@ -73,7 +74,7 @@ def _of_kernels(q: Question) -> Iterator[Advice]:
         yield Advice(change, {"attention": "flash_attention"}, 0.0, costs)
 
 
-def _of_layout(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
+def _of_layout(q: Question, chip: Accelerator, over: Over) -> Iterator[Advice]:
     """Ranks may share more: the sequence, states, gradients, and parameters, too."""
     placed = asked_layout(q)
     if placed.tp > 1 and not placed.sp:
@@ -93,7 +94,7 @@ def _of_layout(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
 
 
 def _sharing(
-    q: Question, chip: Chip, over: Over, change: str, layout: Layout, how: str = "no more FLOPs, "
+    q: Question, chip: Accelerator, over: Over, change: str, layout: Layout, how: str = "no more FLOPs, "
 ) -> Iterator[Advice]:
     changes = {"layout": layout}
     if over(**changes) == inf:
@@ -115,7 +116,7 @@ def _of_states(q: Question) -> Iterator[Advice]:
         yield Advice(change, {"optimizer": "adamw8bit", "fused": False}, None, "rounded states")
 
 
-def _of_activations(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
+def _of_activations(q: Question, chip: Accelerator, over: Over) -> Iterator[Advice]:
     assert q.batch
     if q.batch > 1:
         whole = divisors(q.batch, q.batch // 2)
@@ -155,7 +156,7 @@ def _split(q: Question, size: int) -> dict[str, Any]:
     return {**changes, "layout": layout}
 
 
-def _sharding(q: Question, chip: Chip) -> Advice:
+def _sharding(q: Question, chip: Accelerator) -> Advice:
     """ZeRO 3 gathers the weights twice and scatters gradients once; replicas reduce gradients: two ways of a ring."""
     change = f"sharding over the {q.count} accelerators (leave --replicated out)"
     if q.config:
@@ -164,11 +165,12 @@ def _sharding(q: Question, chip: Chip) -> Advice:
     kind = POLICIES[q.precision]
     share = parameter_count(q) * (q.count - 1) / q.count
     more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
-    seconds = more / chip.link if chip.link and q.count <= q.per_node else None
+    link = link_speed(chip)
+    seconds = more / link if link and q.count <= q.per_node else None
     return Advice(change, {"sharded": True}, None, _on_the_wire(more, seconds, None))
 
 
-def _sent(q: Question, chip: Chip, changes: dict[str, Any]) -> tuple[int, float | None, float | None]:
+def _sent(q: Question, chip: Accelerator, changes: dict[str, Any]) -> tuple[int, float | None, float | None]:
     """What a step of these changes sends beyond that of the question: bytes, seconds, and seconds per second of a step.
 
     Seconds of rings over their own links, with nothing overlapping; per second of a step at the MFU. None where the speed of

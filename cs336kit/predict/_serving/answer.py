@@ -1,15 +1,15 @@
 """The answer to a question about serving, its price, and its plain values."""
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._planner.chip import Chip, allowance
+from cs336kit.predict._planner.chip import allowance, peak_of
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.memory import cache_bytes, prompt_program, weights, working_bytes
 from cs336kit.predict._serving.question import ServingQuestion, packing_of
 from cs336kit.predict.accounting import active_parameters
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.packed import PACKINGS
 
 #: Raised whenever a key of the JSON output changes its meaning or is removed.
@@ -98,7 +98,7 @@ class Served:
     """The answer: bytes, bounds of a prompt and of a token, and the largest batches."""
 
     question: ServingQuestion
-    chip: Chip
+    chip: Accelerator
     parameters: int
     weights: Breakdown
     #: cache of one sequence with its prompt and its answer
@@ -153,7 +153,7 @@ class Served:
         if self.average is None:
             return None
         prompt, output = self.prefill, q.output_tokens
-        together = max(prompt.compute, prompt.links, prompt.cache_bytes / ((self.chip.bandwidth or inf) * q.efficiency))
+        together = max(prompt.compute, prompt.links, prompt.cache_bytes / (self.chip.bandwidth * q.efficiency))
         least, most = self.average
         return PerToken(batch, (least / batch, most / batch), (together / output, prompt.most / output))
 
@@ -199,8 +199,8 @@ class Served:
             "active_parameters": self.active_parameters,
             "accelerator": self.chip.name,
             "published_weights": q.config.stored or None,
-            "peak_flops_per_second": self.chip.peak,
-            "bandwidth_bytes_per_second": self.chip.bandwidth,
+            "peak_flops_per_second": peak_of(self.chip),
+            "bandwidth_bytes_per_second": q.bandwidth or self.chip.bandwidth,
             "bits_per_weight": PACKINGS[packing].bits_per_weight if packing in PACKINGS else None,
             "chunk": q.pass_tokens,
             "weight_bytes": dict(self.weights.items()),
@@ -233,9 +233,9 @@ class Served:
         return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
 
 
-def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
+def memory_fields(q: ServingQuestion, what: Accelerator) -> dict[str, Any]:
     """The fields of an answer that are bytes on one accelerator."""
-    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count, context=what.context)
+    free, reason = allowance(q.allowance, device=what, count=q.count)
     each, before = (cache_bytes(q, prompt_program(q, tokens)) for tokens in (q.length, q.length - 1))
     return {
         "weights": weights(q), "cache_bytes": each, "cache_bytes_per_token": each - before,
