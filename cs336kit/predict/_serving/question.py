@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cs336kit.predict._common.checks import at_most, fraction, given, known, positive_int, positive_number, shown
+from cs336kit.predict._common.checks import checked, fraction, known, shown
 from cs336kit.predict._links import link_speed, node_of
 from cs336kit.predict._planner.chip import chip
 from cs336kit.predict._settle import LARGEST
@@ -120,19 +120,9 @@ def settled(q: ServingQuestion) -> ServingQuestion:
     if q.stored.endswith(EXPERTS) and not q.config.experts:
         raise ValueError(f"weights in {q.stored}, but this model has no experts: give {packing_of(q.stored)}")
     known("precision of a cache", q.cache, CACHE_TYPES)
-    # The checked values are used: an integer of numpy overflows, and JSON cannot write it.
-    checked: dict[str, Any] = {
-        "weights": q.stored,
-        "page": at_most("page", positive_int("page", q.page), LARGEST["context"]),
-    }
-    checked |= given(
-        q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes",
-        "link",
-    )  # fmt: skip
-    checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
-    checked["efficiency"] = fraction("efficiency", q.efficiency)
-    check_layout(q.config, Layout(tp=checked["count"]))
-    prompt, output = positive_int("prompt", q.prompt_tokens), positive_int("output", q.output_tokens)
+    q = replace(q, **checked(q, limits={"page": LARGEST["context"]}, efficiency=fraction, allowance=None))
+    check_layout(q.config, Layout(tp=q.count))
+    prompt, output = q.prompt_tokens, q.output_tokens
     try:
         check_sizes(q.config, batch=1, sequence=prompt + output)
     except ValueError:
@@ -146,7 +136,7 @@ def settled(q: ServingQuestion) -> ServingQuestion:
             f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.config.context:,}: "
             f"shorten one{otherwise}"
         ) from None
-    return replace(q, prompt=prompt, output=output, **checked)
+    return replace(q, weights=q.stored, prompt=prompt, output=output)
 
 
 def chip_of(q: ServingQuestion) -> tuple[Accelerator, tuple[str, ...]]:
