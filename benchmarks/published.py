@@ -17,6 +17,7 @@ from typing import Any
 
 from cs336kit._cli.arguments import Parser
 from cs336kit.predict import Question, ServingQuestion, TransformerConfig, model, plan, serve, training_flops
+from cs336kit.predict._planner.chip import peak_of
 from cs336kit.predict._planner.find import largest_batch
 
 TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -36,7 +37,7 @@ QUANTITIES: dict[str, Callable[[Any], float | tuple[float, float]]] = {
     "accelerator hours": lambda a: a.accelerator_hours,
     "tokens/s at the MFU": lambda a: a.question.tokens / a.accelerator_hours / 3600,
     # The same where the source counts no FLOPs of the pairs that the mask hides.
-    "tokens/s at the FLOP/s": lambda a: a.chip.peak * a.question.sequence / causal_flops(a.question),
+    "tokens/s at the FLOP/s": lambda a: peak_of(a.chip) * a.question.sequence / causal_flops(a.question),
     "tokens/s at best": lambda a: (0, a.seconds.tokens / a.question.count / a.step_bounds[0]),
     "seconds at best": lambda a: (a.step_bounds[0], inf),
     "GB/s of an all-reduce": lambda a: (0, a.wire.total / a.seconds.lower / 1e9),

@@ -3,19 +3,10 @@
 import sys
 from collections.abc import Iterable
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING
 
-from cs336kit.predict._common.checks import (
-    at_most,
-    boolean,
-    known,
-    non_negative_int,
-    one_of,
-    positive_int,
-    positive_number,
-    several,
-    shown,
-)
+from cs336kit.predict._common.checks import checked, known, non_negative_int, one_of, positive_int, several, shown
 
 if TYPE_CHECKING:
     from cs336kit.predict.transformer import TransformerConfig
@@ -77,28 +68,20 @@ LARGEST = {"layers": 10**5, "d_model": 10**7, "heads": 10**6, "vocab": 10**9, "c
 
 #: Fields without a default.
 REQUIRED = ("layers", "d_model", "heads", "vocab", "context")
-#: Types of a field that is a count, and of one that is a factor or a cap.
-_COUNT, _NUMBER = (int, int | None), (float, float | None)
 #: What may differ from layer to layer: whether it has rotary positions, a window, experts.
 PATTERNS = ("rope_layers", "window_layers", "sparse_layers")
 
 
 def settle(c: "TransformerConfig") -> None:
     """Set the fields that are left out, and refuse impossible ones with a ValueError."""
-    for f in fields(c):
-        value = getattr(c, f.name)
-        if value is None and (f.default is None or f.name == "experts"):
-            continue  # left out
-        if f.type is bool:
-            boolean(f.name, value)
-        elif f.type in _COUNT:  # which may be 0 where that is the default
-            check = non_negative_int if f.default == 0 or f.name == "experts_per_token" else positive_int
-            _set(c, f.name, at_most(f.name, check(f.name, value), LARGEST.get(f.name, sys.maxsize)))
-        elif f.type in _NUMBER and f.name != "dropout":
-            _set(c, f.name, positive_number(f.name, value))
-    for name, choices in CHOICES.items():
-        if name != "bias":
-            known(name, getattr(c, name), choices)
+    most = dict.fromkeys((f.name for f in fields(c) if f.type in (int, int | None)), sys.maxsize) | LARGEST
+    values = checked(
+        c, limits=most, choices={name: names for name, names in CHOICES.items() if name != "bias"},
+        experts=None if c.experts is None else non_negative_int, experts_per_token=non_negative_int,
+        dropout=None, notes=partial(several, kind="sentences"),
+    )  # fmt: skip
+    for name, value in values.items():
+        _set(c, name, value)
     _settle_heads(c)
     _settle_latent(c)
     _settle_mlp(c)
@@ -111,7 +94,6 @@ def settle(c: "TransformerConfig") -> None:
     for name, usual in (("embedding_dim", c.d_model), ("value_dim", c.head_dim), ("dense_d_ff", c.d_ff)):
         if getattr(c, name) == usual:
             _set(c, name, None)
-    _set(c, "notes", several("notes", c.notes, "sentences"))
     if odd := [note for note in c.notes if not (isinstance(note, str) and note.isprintable())]:
         raise ValueError(f"notes must be sentences of one line each, got {shown(odd[0])}.")
 

@@ -1,7 +1,6 @@
 """One token on one accelerator: a lower and an upper bound on its time, and the batch from which on it is compute-bound."""
 
 from cs336kit.predict._common.checks import finite_results, positive_int
-from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._serving.bounds import Bounds, token_bounds
 from cs336kit.predict._serving.question import LARGEST_BATCH, ServingQuestion, chip_of, settled
 from cs336kit.predict.hardware import Accelerator
@@ -52,14 +51,13 @@ def critical_batch(
     return None if below >= LARGEST_BATCH else below + 1
 
 
-def _reads_longer(bounds: Bounds, what: Chip) -> bool:
-    assert what.bandwidth
+def _reads_longer(bounds: Bounds, what: Accelerator) -> bool:
     return bounds.bytes / what.bandwidth > bounds.compute
 
 
 def _asked(
     config: TransformerConfig, accelerator: str | Accelerator, tokens: int, weights: str | None, cache: str, count: int
-) -> tuple[ServingQuestion, Chip]:  # fmt: skip
+) -> tuple[ServingQuestion, Accelerator]:  # fmt: skip
     """The question whose cache holds so many tokens, and a new one."""
     check_config(config)
     question = ServingQuestion(
@@ -67,4 +65,4 @@ def _asked(
         count=count,
     )  # fmt: skip
     q = settled(question)
-    return q, chip_of(q)
+    return q, chip_of(q)[0]

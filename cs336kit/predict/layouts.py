@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isqrt, prod
 
-from cs336kit.predict._common.checks import boolean, known, positive_int, shown
+from cs336kit.predict._common.checks import checked, known, positive_int, shown
 from cs336kit.predict.transformer import TransformerConfig
 
 #: What each word of a layout means; also the table of allowed words.
@@ -74,10 +74,8 @@ class Layout:
     def __post_init__(self) -> None:
         if self.microbatches is None:
             object.__setattr__(self, "microbatches", self.pp)
-        for name in ("dp", "zero1", "zero2", "fsdp", "tp", "pp", "microbatches", "ep", "cp"):
-            object.__setattr__(self, name, positive_int(name, getattr(self, name)))
-        boolean("sp", self.sp)
-        known("schedule", self.schedule, SCHEDULES)
+        for name, value in checked(self, choices={"schedule": SCHEDULES}).items():
+            object.__setattr__(self, name, value)
         several = [name for name in STAGES if getattr(self, name) > 1]
         if len(several) > 1:
             raise ValueError(

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from numbers import Integral, Real
 
-from cs336kit.predict._common.checks import boolean, non_negative_int, one_of, positive_int, shown
+from cs336kit.predict._common.checks import checked, non_negative_int, one_of, shown
 
 #: Where a format has its NaN. ieee: the top exponent field, where a zero fraction means infinity; all_ones: for each sign, the
 #: code whose bits are all one; none: nowhere. Only ieee has infinities.
@@ -46,10 +46,8 @@ class NumberFormat:
     storage_bits: int = None  # type: ignore[assignment] # an int from __post_init__ on
 
     def __post_init__(self) -> None:
-        for rule in ("signed", "subnormals"):
-            boolean(rule, getattr(self, rule))
-        object.__setattr__(self, "exponent_bits", positive_int("exponent_bits", self.exponent_bits))
-        object.__setattr__(self, "fraction_bits", non_negative_int("fraction_bits", self.fraction_bits))
+        for name, value in checked(self, fraction_bits=non_negative_int).items():
+            object.__setattr__(self, name, value)
         if self.exponent_bits > 11 or self.fraction_bits > 52:
             raise ValueError(
                 f"{self.name}: {self.exponent_bits} exponent and {self.fraction_bits} fraction bits do not fit into fp64: "
@@ -60,7 +58,7 @@ class NumberFormat:
             raise ValueError(
                 f"{self.name}: nan='ieee' tells infinity and NaN apart by the fraction, so give it a fraction bit."
             )
-        stored = self.bits if self.storage_bits is None else positive_int("storage_bits", self.storage_bits)
+        stored = self.bits if self.storage_bits is None else self.storage_bits
         object.__setattr__(self, "storage_bits", stored)
         if stored < self.bits:
             raise ValueError(f"{self.name}: {self.bits} bits do not fit into storage_bits={self.storage_bits}.")

@@ -9,12 +9,13 @@ from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.advice import advice, other_layouts
 from cs336kit.predict._planner.answer import Plan as Plan
 from cs336kit.predict._planner.changes import Advice as Advice
-from cs336kit.predict._planner.chip import Chip, allowance, check_room, chip
+from cs336kit.predict._planner.chip import allowance, check_room, chip, peak_of
 from cs336kit.predict._planner.question import Question as Question
 from cs336kit.predict._planner.question import settled
 from cs336kit.predict._planner.text import SEEN
 from cs336kit.predict._writing.collectives import OF_EXPERTS
 from cs336kit.predict.accounting import active_parameters
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.napkin import delivered_flops, largest_model, six_nd
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
@@ -37,11 +38,11 @@ def plan(question: Question) -> Plan:
     """
     q = settled(question)
     P = of.parameter_count(q)
-    what = _chip(q)
-    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count, context=what.context)
+    what, sourced = _chip(q)
+    free, reason = allowance(q.allowance, device=what, count=q.count)
     check_room(free, what.memory_bytes)
     room = what.memory_bytes - free.total
-    flops, napkin, days = _time(q, P, what.peak)
+    flops, napkin, days = _time(q, P, peak_of(what))
     memory = of.memory(q)
     sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
@@ -57,10 +58,10 @@ def plan(question: Question) -> Plan:
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if q.config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
         advice=advised, largest_model=_largest(q, room),
-        flavour=of.flavour(q, what), notes=(*what.notes, *filter(None, asides)),
+        flavour=of.flavour(q, what), notes=(*sourced, *filter(None, asides)),
         other_layouts="" if fits else other_layouts(q, advised), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
-        accelerators_within_days=_enough(q, flops, what.peak), mfu_seconds=of.mfu_seconds(q, what),
+        accelerators_within_days=_enough(q, flops, peak_of(what)), mfu_seconds=of.mfu_seconds(q, what),
         asked=of.asked_of_products(q, what) if seconds else None,
     )  # fmt: skip
 
@@ -68,10 +69,10 @@ def plan(question: Question) -> Plan:
 def days_and_bytes(question: Question) -> tuple[float | None, int]:
     """Two answers alone: the days of a run, None without tokens, and the bytes of one accelerator at the peak."""
     q = settled(question)
-    return _time(q, of.parameter_count(q), _chip(q).peak)[2], of.memory(q).total
+    return _time(q, of.parameter_count(q), peak_of(_chip(q)[0]))[2], of.memory(q).total
 
 
-def _chip(q: Question) -> Chip:
+def _chip(q: Question) -> tuple[Accelerator, tuple[str, ...]]:
     return chip(
         q.accelerator, memory_bytes=q.memory_bytes, peak_flops_per_second=q.peak_flops_per_second, link=q.link,
         precision=POLICIES[q.precision].products, needs_peak=q.tokens is not None,

@@ -11,7 +11,6 @@ reach bandwidth or peak. So a real step takes longer than the lower bound, and o
 from dataclasses import replace
 
 from cs336kit.predict._common.checks import finite_results
-from cs336kit.predict._planner.chip import Chip
 from cs336kit.predict._serving.advice import serving_advice
 from cs336kit.predict._serving.answer import Served as Served
 from cs336kit.predict._serving.answer import memory_fields, sequences_that_fit
@@ -19,6 +18,7 @@ from cs336kit.predict._serving.bounds import answer_seconds, prompt_bounds, toke
 from cs336kit.predict._serving.question import CHUNK, LARGEST_BATCH, chip_of, settled
 from cs336kit.predict._serving.question import ServingQuestion as ServingQuestion
 from cs336kit.predict.accounting import parameters
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -32,11 +32,11 @@ def serve(question: ServingQuestion) -> Served:
     paged. Each token chooses its experts at random. Left out: see the module.
     """
     q = settled(question)
-    what = chip_of(q)
+    what, sourced = chip_of(q)
     answer = Served(
         question=q, chip=what, parameters=parameters(q.config).total, largest_batch=0,
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
-        notes=(*what.notes, *_routing_notes(q.config), *_chunk_notes(q)), **memory_fields(q, what),
+        notes=(*sourced, *_routing_notes(q.config), *_chunk_notes(q)), **memory_fields(q, what),
     )  # fmt: skip
     most = sequences_that_fit(answer)
     answer = replace(answer, largest_batch=most)
@@ -81,7 +81,7 @@ def _batches(most: int, asked: int | None, *others: int) -> tuple[int, ...]:
     return tuple(sorted(rows)) or (1,)
 
 
-def _for_latency(q: ServingQuestion, what: Chip, most: int) -> tuple[int, int] | None:
+def _for_latency(q: ServingQuestion, what: Accelerator, most: int) -> tuple[int, int] | None:
     """More sequences take longer, so a search finds the largest batch; memory is a limit, too."""
     if q.latency is None:
         return None

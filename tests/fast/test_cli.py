@@ -130,7 +130,7 @@ def test_a_bad_file_gets_a_sentence(tmp_path, capsys, content, sentence):
         (["gpt2", "--accelerator", "h100"], "with different numbers: name one of them.\n"),
         (["70B", "--days", "30"], "give --tokens (or --steps)"),
         (["-5"], "parameters must be"),
-        (["70e9", "--batch", "0"], "batch is about activations"),
+        (["70e9", "--batch", "0"], "batch must be"),
         (["gpt2", "--batch", "0"], "batch must be"),
         (["gpt2", "--tokens", "0"], "tokens must be"),
         (["70"], "'70' without a unit is parameters, too few: did you mean 70B or 70M?"),

@@ -15,7 +15,7 @@ from cs336kit.predict import (
     speculative_speedup,
     speculative_tokens,
 )
-from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._planner.chip import chip as chip_of
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict.decoding import _reads_longer
 from cs336kit.predict.serving import ServingQuestion, serve
@@ -44,7 +44,7 @@ def test_without_a_cache_the_critical_batch_is_the_chips_intensity_times_bytes_o
 
 
 def test_at_equal_times_it_computes():
-    chip = Chip("even", "Even", 1, 10.0, 5.0, None)
+    chip, _ = chip_of(None, memory_bytes=1, peak_flops_per_second=10.0, bandwidth=5.0)
     assert [_reads_longer(Bounds(1, 1, 20, size, "", compute=2.0), chip) for size in (9, 10, 11)] == [
         False,
         False,

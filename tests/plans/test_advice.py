@@ -7,13 +7,13 @@ import pytest
 from cs336kit.predict import MODELS, Layout, Question, TransformerConfig, communication, plan, training_flops
 from cs336kit.predict._planner import advice as planner
 from cs336kit.predict._planner import changes as single
-from cs336kit.predict._planner.chip import Chip, chip
+from cs336kit.predict._planner.chip import chip
 from cs336kit.predict._planner.sensitivity import sensitivity, sensitivity_text
 from cs336kit.predict.planner import days_and_bytes
 
 LITTLE = TransformerConfig(layers=20, d_model=16, heads=2, vocab=40, context=64, d_ff=60)
 RUN = Question(LITTLE, batch=12, sequence=16, attention="eager", accumulate=1)
-CHIP = Chip("one", "One", 1000, 1e12, 1e12, None)
+CHIP, _ = chip(None, memory_bytes=1000, peak_flops_per_second=1e12, bandwidth=1e12)
 
 
 @dataclasses.dataclass
@@ -25,7 +25,7 @@ class Held:
 
 def advised(question, what, room):
     """Advice for so much memory, of which nothing is left free."""
-    return planner.advice(dataclasses.replace(question, allowance=0), dataclasses.replace(what, memory_bytes=room))
+    return planner.advice(dataclasses.replace(question, allowance=0), chip(what, memory_bytes=room)[0])
 
 
 def helped(monkeypatch, question, room, *, chunks=4, chunked=0.125):
@@ -143,7 +143,12 @@ def test_what_costs_nothing_is_advised_first():
     first, *others = plan(tp).advice
     assert first.changes == {"layout": Layout(tp=8, sp=True)} and first.slower == 0
     assert str(first) == "sequence parallelism (--layout tp=8,sp=true): no more FLOPs, and as many bytes on the wire"
-    assert any(one.changes == {"checkpointing": True} for one in others)
+    (again,) = (one for one in others if one.changes == {"checkpointing": True})
+    before, after = plan(tp), plan(dataclasses.replace(tp, checkpointing=True))
+    # The sums of the forward pass are made again, over links inside the node.
+    sent = (after.wire.total - before.wire.total) / 1e9
+    assert again.costs.startswith(f"25.0 % more FLOPs, {sent:.1f} GB more on the wire") and sent > 0
+    assert again.slower == pytest.approx(after.recomputed + sent * 1e9 / 450e9 / before.mfu_seconds)
     dp = Question(MODELS["llama-3-8b"], layout="dp=8", sequence=2048, checkpointing=True)
     first, *_ = plan(dp).advice
     assert first.changes == {"layout": Layout(zero1=8)} and first.slower == 0
@@ -302,8 +307,8 @@ def test_what_sharding_sends_is_no_flops():
     alone, *_ = plan(dataclasses.replace(replicas, checkpointing=True)).advice
     assert both.changes == {"checkpointing": True, "sharded": True}
     assert both.slower == pytest.approx(again + alone.slower)
-    sent = f"up to {100 * alone.slower:.1f} % of a step"
-    assert both.costs == f"together {100 * again:.1f} % more FLOPs, and sending for {sent}" and sent in alone.costs
+    assert both.costs == f"together {100 * again:.1f} % more FLOPs, {alone.costs.partition(', ')[2]}"
+    assert both.costs.endswith(f"up to {100 * alone.slower:.1f} % of a step")
 
 
 def test_more_passes_of_sharded_parameters_send_more():
@@ -312,7 +317,7 @@ def test_more_passes_of_sharded_parameters_send_more():
     (split,) = (one for one in answer.advice if one.changes.get("accumulate") == 2)
     more = plan(dataclasses.replace(question, **split.changes)).wire.total - answer.wire.total
     # Everything is gathered and reduced once more, over links of 450 GB/s, beside two sequences at 0.4 of the peak.
-    computing = 2 * training_flops(question.model, batch=1, sequence=8192).total / (0.4 * answer.chip.peak)
+    computing = 2 * training_flops(question.model, batch=1, sequence=8192).total / (0.4 * answer.chip.peak("bf16"))
     assert more == answer.wire.total and split.slower == pytest.approx(more / 450e9 / computing)
     sent = f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator"
     assert split.costs.startswith(f"no more FLOPs; smaller matrix products may run less well; {sent}")
@@ -376,29 +381,32 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
 def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
     monkeypatch.setattr(planner, "memory", lambda q: Held(0 if q.sharded else 9))
     question = Question(MODELS["gpt2"], count=4, sharded=False, batch=2, sequence=512, attention="sdpa", accumulate=3)
-    linked = chip("h100-sxm")
+    linked, _ = chip("h100-sxm")
     one = next(each for each in advised(question, linked, 5) if each.changes == {"sharded": True})
     step = {"batch": 2, "sequence": 512, "precision": "mixed", "attention": "sdpa", "device": "cuda"}
     sent = [communication(MODELS["gpt2"], layout=f"{axis}=4,microbatches=3", **step).total for axis in ("fsdp", "dp")]
     more = sent[0] - sent[1]
     # 2 sequences in each of 3 passes.
-    computing = 6 * training_flops(MODELS["gpt2"], batch=1, sequence=512).total / (0.4 * linked.peak)
+    computing = 6 * training_flops(MODELS["gpt2"], batch=1, sequence=512).total / (0.4 * linked.peak("bf16"))
     assert more > 0 and one.slower == pytest.approx(more / linked.link / computing)
     assert one.change == "sharding over the 4 accelerators (leave --replicated out)"
     assert one.costs == (
-        f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator, {more / linked.link:,.2f} s "
+        f"no more FLOPs, {more / 1e9:,.1f} GB more on the wire for each step and accelerator, {more / linked.link:,.2f} s "
         f"if nothing overlaps: up to {100 * one.slower:,.1f} % of a step"
     )
     pair = advised(Question(1e9, count=2, sharded=False), CHIP, 5)[0]
     unknown = "how long depends on links of which no speed is known"
-    assert pair.costs == f"1.0 GB more on the wire for each step and accelerator; {unknown}"
+    assert pair.costs == f"no more FLOPs, 1.0 GB more on the wire for each step and accelerator; {unknown}"
     number = Question(1e9, count=4, sharded=False)
     (one, *_) = advised(number, CHIP, 5)
     # Mixed precision gathers 2 bytes twice, and saves one of two ways of gradients of 2 bytes: of three quarters.
-    assert one.costs == f"1.5 GB more on the wire for each step and accelerator; {unknown}" and one.slower is None
+    assert (
+        one.costs == f"no more FLOPs, 1.5 GB more on the wire for each step and accelerator; {unknown}"
+        and one.slower is None
+    )
     # Products in bf16 gather 2 · 2 bytes, and gradients in fp32 save 4.
     (one, *_) = advised(dataclasses.replace(number, precision="mixed-fp32-gradients"), CHIP, 5)
-    assert one.costs == "0.0 GB more on the wire for each step and accelerator"
+    assert one.costs == "no more FLOPs, and as many bytes on the wire"
 
 
 def moved(question):

@@ -8,7 +8,7 @@ from cs336kit.predict import MODELS, Layout, Plan, Question, ServingQuestion
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.words import amount, duration, folded, row, short, size
 from cs336kit.predict._planner.changes import Advice
-from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._planner.chip import chip
 from cs336kit.predict._planner.explain import _step as _steps
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import found_text
@@ -21,7 +21,8 @@ from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.wires import StepSeconds
 
 GIB = 2**30
-CHIP = Chip("one-chip", "One Chip", 64 * GIB, 1e15, 2e12, 1e11)
+GIVEN, _ = chip(None, memory_bytes=64 * GIB, peak_flops_per_second=1e15, bandwidth=2e12, link=1e11)
+CHIP = dataclasses.replace(GIVEN, name="one-chip", title="One Chip")
 RUN = Question(
     MODELS["gpt2"], name="ours", count=4, tokens=10**9, batch=2, sequence=512, accumulate=3, mfu=0.5, attention="eager",
     price_per_hour=2.5, watts=500,
@@ -445,7 +446,7 @@ def test_what_an_answer_about_serving_leaves_out():
     assert bare.as_dict()["sustained"] is None and "sustained" not in str(bare)
     assert "within" not in str(bare) and "cost" not in str(bare) and "if it did fit" not in str(bare)
     assert bare.as_dict()["cost_per_million_tokens"] is None is bare.as_dict()["bits_per_weight"]
-    over = served(question, largest_batch=0, chip=dataclasses.replace(CHIP, memory_bytes=2 * GIB))
+    over = served(question, largest_batch=0, chip=chip(CHIP, memory_bytes=2 * GIB)[0])
     # 2.75 GiB, and a sequence of 0.125 GiB with 4 empty tokens of 94 pages and logits of 1 MiB.
     assert over.total(1) == round((2.75 + 0.125 + 4 / 8192 + 1 / 1024) * GIB)
     assert "it does not fit: 0.88 GiB too much for one sequence; nor would it with weights" in said(str(over))
@@ -478,12 +479,11 @@ def test_seconds_are_said_in_seconds_and_rates_as_what_they_are():
 
 def test_a_chip_without_a_name_is_as_given():
     """No accelerator is called "given"."""
-    chip = dataclasses.replace(CHIP, name="given")
-    assert "on 4 accelerators as given (1,000 TFLOP/s each) at" in str(made(chip=chip))
-    assert "on 1 accelerator as given (1" in str(made(dataclasses.replace(RUN, count=1), chip=chip))
+    assert "on 4 accelerators as given (1,000 TFLOP/s each) at" in str(made(chip=GIVEN))
+    assert "on 1 accelerator as given (1" in str(made(dataclasses.replace(RUN, count=1), chip=GIVEN))
     question = ServingQuestion(MODELS["gpt2"], prompt=900, output=100, accelerator=None)
-    assert "\non an accelerator as given, 2 TB/s" in str(served(question, chip=chip))
-    two = served(dataclasses.replace(question, count=2), chip=chip)
+    assert "\non an accelerator as given, 2 TB/s" in str(served(question, chip=GIVEN))
+    two = served(dataclasses.replace(question, count=2), chip=GIVEN)
     assert "\non 2 accelerators as given (tensor parallel), each 2 TB/s" in str(two)
 
 
@@ -494,7 +494,7 @@ def test_what_helps_where_nothing_fits():
     )
     over = served(
         ServingQuestion(MODELS["gpt2"], prompt=1000, output=500), largest_batch=0, advice=advice,
-        chip=dataclasses.replace(CHIP, memory_bytes=2 * GIB),
+        chip=chip(CHIP, memory_bytes=2 * GIB)[0],
     )  # fmt: skip
     assert """
   it does not fit: 0.88 GiB too much for one sequence; what helps:

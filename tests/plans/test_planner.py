@@ -553,7 +553,7 @@ def test_a_step_of_one_accelerator_has_seconds_and_tokens_and_sends_nothing():
     least, most = many.tokens_per_second
     assert (least, most) == (8 * 4096 / many.step_bounds[1], 8 * 4096 / many.step_bounds[0])
     # A step at the MFU: the FLOPs of 8 sequences over what 8 accelerators deliver.
-    rate = 4096 * 0.4 * many.chip.peak / training_flops(MODELS["llama-3-8b"], batch=1, sequence=4096).total
+    rate = 4096 * 0.4 * many.chip.peak("bf16") / training_flops(MODELS["llama-3-8b"], batch=1, sequence=4096).total
     assert f"at an MFU of 0.4: {8 * rate:,.0f} tokens per second, {rate:,.0f} on each accelerator" in " ".join(
         str(many).split()
     )

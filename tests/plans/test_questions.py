@@ -22,7 +22,7 @@ from cs336kit.predict import (
 from cs336kit.predict._common.words import size
 from cs336kit.predict._planner import chip as chips
 from cs336kit.predict._planner import memory as of
-from cs336kit.predict._planner.chip import Chip, allowance, chip
+from cs336kit.predict._planner.chip import allowance, chip, peak_of
 from cs336kit.predict._planner.explain import formulas
 from cs336kit.predict._planner.find import as_rows, found, largest_batch
 from cs336kit.predict._planner.question import settled
@@ -127,34 +127,34 @@ def test_the_largest_cluster_and_a_layout_of_one_pass():
 
 
 def test_a_chip_of_two_numbers_and_of_the_table():
-    given = chip(None, memory_bytes=80e9, peak_flops_per_second=1e15)
-    assert given == Chip("given", "the given chip", 80 * 10**9, 1e15, None, None)
+    given, notes = chip(None, memory_bytes=80e9, peak_flops_per_second=1e15)
+    assert (given.name, given.memory_bytes, peak_of(given), set(given.facts), notes) == (
+        "given", 80 * 10**9, 1e15, {"memory_bytes"}, ()
+    )  # fmt: skip
     for lacking in ({"memory_bytes": 80e9}, {"peak_flops_per_second": 1e15}):
         with pytest.raises(ValueError, match="give its memory_bytes and peak_flops_per_second"):
             chip(None, **lacking)
-    assert chip(None, memory_bytes=80e9, needs_peak=False).peak is None
-    h100, device = chip("h100-sxm"), accelerator("h100-sxm")
-    assert (h100.memory_bytes, h100.peak, h100.bandwidth) == (
+    assert peak_of(chip(None, memory_bytes=80e9, needs_peak=False)[0]) is None
+    (h100, notes), device = chip("h100-sxm"), accelerator("h100-sxm")
+    assert (h100.memory_bytes, peak_of(h100), h100.bandwidth) == (
         device.memory_bytes,
         device.peak("bf16"),
         device.bandwidth,
     )
-    assert h100.link == device.facts["link"].value and h100.notes == ()
-    own = chip("h100-sxm", memory_bytes=1e9, peak_flops_per_second=1e12, bandwidth=1e11)
-    assert (own.memory_bytes, own.peak, own.bandwidth) == (10**9, 1e12, 1e11)
-    assert own.notes == ("memory, peak and bandwidth as given; links are those of h100-sxm",)
-    again = h100.as_accelerator()
-    assert again.peak("bf16") == again.peak("fp16") == h100.peak and again.facts["link"].value == h100.link
-    assert chip(None, memory_bytes=1, needs_peak=False).as_accelerator().facts == {}
+    assert h100.link == device.facts["link"].value and notes == ()
+    own, notes = chip("h100-sxm", memory_bytes=1e9, peak_flops_per_second=1e12, bandwidth=1e11)
+    assert (own.memory_bytes, peak_of(own), own.bandwidth) == (10**9, 1e12, 1e11)
+    assert notes == ("memory, peak and bandwidth as given; links are those of h100-sxm",)
+    assert h100.precisions == ("bf16",), "no other peak than that of the question's products"
 
 
 def test_without_a_peak_there_is_no_time_unless_it_is_asked_for():
-    assert chip("tpu-v5e", precision="fp32", needs_peak=False).peak is None
+    assert peak_of(chip("tpu-v5e", precision="fp32", needs_peak=False)[0]) is None
     with pytest.raises(ValueError, match="no sourced fp32.*; or give the peak yourself"):
         chip("tpu-v5e", precision="fp32")
-    volta = chip("v100-sxm2-32gb")
-    assert volta.peak == accelerator("v100-sxm2-32gb").peak("fp16")
-    assert any("v100-sxm2-32gb has no bf16: this is fp16" in note for note in volta.notes)
+    volta, notes = chip("v100-sxm2-32gb")
+    assert peak_of(volta) == accelerator("v100-sxm2-32gb").peak("fp16")
+    assert any("v100-sxm2-32gb has no bf16: this is fp16" in note for note in notes)
 
 
 def test_a_chip_without_the_products_type_is_not_said_to_lack_bf16():
@@ -204,7 +204,7 @@ def test_the_moment_is_the_highest_and_what_runs_again_is_a_share_of_the_pass():
     ],
 )
 def test_what_is_left_free(given, count, size, reason):
-    parts, said = allowance(given, memory_bytes=100 * GIB, count=count)
+    parts, said = allowance(given, device=chip(None, memory_bytes=100 * GIB, needs_peak=False)[0], count=count)
     assert parts.total == size and f" {reason}" in f" {said}"
 
 
@@ -224,12 +224,13 @@ def test_an_allowance_leaves_something():
         plan(Question(LITTLE, memory_bytes=80))
     with pytest.raises(ValueError, match=r"an allowance of 2.05 GiB leaves nothing of 0.93 GiB: give less.* 0.08$"):
         plan(Question(LITTLE, memory_bytes=1e9, count=8))
+    device, _ = chip(None, memory_bytes=3 * GIB, needs_peak=False)
     with pytest.raises(ValueError, match=r"an allowance of 3.00 GiB leaves nothing of 3.00 GiB: give less"):
-        allowance(3 * GIB, memory_bytes=3 * GIB, count=1)
+        allowance(3 * GIB, device=device, count=1)
     with pytest.raises(
         ValueError, match=r"allowance must be a fraction from 0 to 1, got 8.5. If 8.5 is a percentage, divide"
     ):
-        allowance(8.5, memory_bytes=3 * GIB, count=1)
+        allowance(8.5, device=device, count=1)
 
 
 def test_bytes_and_moments_of_a_number_of_parameters():
@@ -238,7 +239,7 @@ def test_bytes_and_moments_of_a_number_of_parameters():
         "gradients": 7,
     }
     assert of.moment(Question(1e9)) is None and of.uneven(Question(1e9)) is None
-    assert of.wire(Question(1e9), chip("h100-sxm")) == (None, None, "")
+    assert of.wire(Question(1e9), chip("h100-sxm")[0]) == (None, None, "")
 
 
 def test_experts_share_unequally_only_where_there_are_some_on_one_rank():
@@ -250,12 +251,12 @@ def test_experts_share_unequally_only_where_there_are_some_on_one_rank():
 
 def test_what_is_sent_and_when_seconds_are_not_known():
     q = settled(Question(LITTLE, sequence=16, count=2))
-    sent, seconds, why = of.wire(q, chip("h100-sxm"))
+    sent, seconds, why = of.wire(q, chip("h100-sxm")[0])
     assert sent.total > 0 and seconds.lower > 0 and why == ""
-    assert of.wire(q, chip(None, memory_bytes=1e9, needs_peak=False))[1:] == (None, "")
-    sent, seconds, why = of.wire(dataclasses.replace(q, count=16), chip("h100-sxm"))
+    assert of.wire(q, chip(None, memory_bytes=1e9, needs_peak=False)[0])[1:] == (None, "")
+    sent, seconds, why = of.wire(dataclasses.replace(q, count=16), chip("h100-sxm")[0])
     assert sent.total > 0 and seconds is None and "give --between-nodes 400Gb/s" in why
-    assert of.wire(settled(Question(LITTLE, sequence=16)), chip("h100-sxm"))[0] is None
+    assert of.wire(settled(Question(LITTLE, sequence=16)), chip("h100-sxm")[0])[0] is None
 
 
 def test_a_model_of_a_single_position_is_counted_too():

@@ -374,7 +374,7 @@ def test_packed_experts_leave_all_else_in_bf16():
     with pytest.raises(ValueError, match="weights in int4-experts, but this model has no experts: give int4"):
         serve(ServingQuestion(LLAMA, weights="int4-experts"))
     fp8 = serve(ServingQuestion(MODELS["mixtral-8x7b"], weights="fp8-experts", accelerator="h200-sxm"))
-    assert fp8.chip.peak == accelerator("h200-sxm").peak("fp8") and fp8.as_dict()["bits_per_weight"] == 8
+    assert fp8.chip.peak("fp8") == accelerator("h200-sxm").peak("fp8") and fp8.as_dict()["bits_per_weight"] == 8
 
 
 def test_mxfp4_is_advised_where_it_is_published_or_the_chip_computes_in_fp4():
@@ -395,9 +395,9 @@ def test_every_byte_belongs_to_a_number_of_two():
 
 
 def test_fp8_weights_compute_in_fp8_where_the_chip_can():
-    assert serve(ServingQuestion(LLAMA, weights="fp8")).chip.peak == accelerator("h100-sxm").peak("fp8")
+    assert serve(ServingQuestion(LLAMA, weights="fp8")).chip.peak("fp8") == accelerator("h100-sxm").peak("fp8")
     a100 = serve(ServingQuestion(LLAMA, weights="fp8", accelerator="a100-sxm-80gb"))
-    assert a100.chip.peak == 312e12 and any("products in bf16" in note for note in a100.notes)
+    assert a100.chip.peak("bf16") == 312e12 and any("products in bf16" in note for note in a100.notes)
 
 
 def test_attention_and_head_compute_in_bf16_beside_fp8_weights():

@@ -358,11 +358,11 @@ def test_a_card_that_has_only_pcie_sends_all_over_it():
     found = taken(gather(16, 64e9), pcie, 8, 50e9, Layout(fsdp=16))
     assert found.through == pytest.approx(1) and found.least[2] == pytest.approx((1 / 15, 1))
     for device, every in (
-        (chip("h100-pcie"), 1),
-        (chip("h100-pcie", link=64e9), 64 / 114),
-        (chip("h100-sxm"), 64 / 500),
+        (chip("h100-pcie")[0], 1),
+        (chip("h100-pcie", link=64e9)[0], 64 / 114),
+        (chip("h100-sxm")[0], 64 / 500),
     ):
-        found = taken(gather(16, 64e9), device.as_accelerator(), 8, 50e9, Layout(fsdp=16))
+        found = taken(gather(16, 64e9), device, 8, 50e9, Layout(fsdp=16))
         assert max(found.least[2]) == pytest.approx(every)
 
 

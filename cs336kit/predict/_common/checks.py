@@ -4,6 +4,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -143,12 +144,6 @@ def several(name: str, value: object, kind: str = "names") -> tuple[Any, ...]:
         raise ValueError(f"{name} must be {kind} in a row, such as a tuple, got {shown(value)}.") from None
 
 
-def given(question: object, check: Callable[[str, object], T], *names: str) -> dict[str, T]:
-    """The fields of a question that are not None, as `check` returns them."""
-    values = ((name, getattr(question, name)) for name in names)
-    return {name: check(name, value) for name, value in values if value is not None}
-
-
 def known(kind: str, name: object, table: Mapping[str, T]) -> T:
     """Return `table[name]`; an unknown name raises a ValueError that lists the known ones and suggests the closest."""
     if isinstance(name, str) and name in table:
@@ -168,3 +163,34 @@ def known(kind: str, name: object, table: Mapping[str, T]) -> T:
 def one_of(kind: str, name: object, names: Iterable[str]) -> str:
     """Return `name` if it is one of `names`; otherwise raise the ValueError of `known`."""
     return known(kind, name, {each: each for each in names})
+
+
+#: What the annotation of a field asks of its value.
+_OF_TYPES: dict[Any, Callable[[str, object], Any]] = {
+    bool: boolean, int: positive_int, int | None: positive_int, tuple[str, ...]: several,
+    float: positive_number, float | None: positive_number, int | float | None: positive_number,
+}  # fmt: skip
+
+
+def checked(
+    instance: Any, *, limits: Mapping[str, int] = {}, choices: Mapping[str, Iterable[str]] = {},
+    **others: Callable[[str, object], Any] | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The fields of a dataclass as their annotations ask for them; ValueError for one that cannot be.
+
+    What is None by default may be None, and a count may be 0 where that is the default. `limits` are the largest values,
+    `choices` the names of which a field is one, and `others` have a check of their own, or none. The returned values are to be
+    used: an integer of numpy overflows, and JSON cannot write it.
+    """
+    found: dict[str, Any] = {}
+    for f in fields(instance):
+        if not f.init or ((value := getattr(instance, f.name)) is None and f.default is None):
+            continue
+        usual = non_negative_int if f.type is int and f.default == 0 else _OF_TYPES.get(f.type)
+        if f.name in choices:
+            one_of(f.name, value, choices[f.name])
+        elif check := others.get(f.name, usual):
+            found[f.name] = check(f.name, value)
+            if f.name in limits:
+                at_most(f.name, found[f.name], limits[f.name])
+    return found

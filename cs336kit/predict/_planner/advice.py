@@ -1,57 +1,79 @@
 """What to change if a run does not fit, the cheapest change first, or as many together as it takes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from math import inf
 from typing import Any
 
 from cs336kit.predict._planner.changes import (
+    IN_PASSES,
+    PLACED,
     REPLICAS,
     Advice,
+    Change,
     Over,
     asked_layout,
+    cost,
     enough,
-    in_passes,
     other_batch,
-    percent,
     single_changes,
 )
-from cs336kit.predict._planner.chip import Chip, allowance
+from cs336kit.predict._planner.chip import allowance
 from cs336kit.predict._planner.memory import memory
 from cs336kit.predict._planner.question import Question, settled
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import AXES, Layout
 
 
-def advice(q: Question, chip: Chip) -> tuple[Advice, ...]:
+def advice(q: Question, chip: Accelerator) -> tuple[Advice, ...]:
     """Each single change that makes it fit, cheapest first; if there is none, as many of them together as it takes."""
 
     @cache  # several changes are tried more than once
     def over(**changes: Any) -> float:
         try:
             changed = settled(replace(q, **changes))
-            free, _ = allowance(q.allowance, memory_bytes=chip.memory_bytes, count=changed.count)
+            free, _ = allowance(q.allowance, device=chip, count=changed.count)
             return memory(changed).total + free.total - chip.memory_bytes
         except ValueError:
             return inf  # an impossible question is no advice
 
-    options = sorted(single_changes(q, chip, over), key=lambda one: (one.slower is None, one.slower or 0))
-    options = [one for one in options if over(**one.changes) < inf]
-    helps = [one for one in options if over(**one.changes) <= 0]
-    if any("count" not in one.changes for one in helps):
-        return tuple(helps)
-    chosen: list[Advice] = []
-    together: dict[str, Any] = {}
-    for one in options:
-        if "count" in one.changes or one.changes.items() <= together.items():
+    def priced(chosen: list[Change]) -> Advice:
+        changes = _merged(q, chosen)
+        slower, costs = cost(q, chip, chosen, replace(q, **changes))
+        words = " and ".join(one.words.format(**changes) for one in chosen)
+        return Advice(words, changes, slower, "together " * (len(chosen) > 1) + costs)
+
+    singles = [(priced([one]), one) for one in single_changes(q, over) if over(**one.changes) < inf]
+    singles.sort(key=lambda pair: (pair[0].slower is None, pair[0].slower or 0))
+    more = tuple(_sharding(q, over))
+    if helps := [alone for alone, one in singles if over(**one.changes) <= 0]:
+        return (*helps, *more)
+    chosen: list[Change] = []
+    for _, one in singles:
+        if one.changes.items() <= _merged(q, chosen).items():
             continue
         chosen.append(one)
-        together = _merged(q, chosen)
-        if over(**together) <= 0:
-            return (_together(q, chosen, over), *helps)
-    # Of changes without a known cost, more passes: what they send is not known where the speed between nodes is not.
-    beside = [one for one in chosen if one.slower is not None or "accumulate" in one.changes]
-    return tuple(helps) or tuple(_more_accelerators(q, over, beside))
+        if over(**_merged(q, chosen)) <= 0:
+            return (priced(_needed(chosen, lambda some: over(**_merged(q, some)) <= 0)), *more)
+    return more or tuple(_more_accelerators(q, chip, over, [one for one in chosen if not one.unknown]))
+
+
+def _sharding(q: Question, over: Over) -> Iterator[Advice]:
+    """As many more accelerators as suffice alone."""
+    if found := enough(q, over, {}):
+        words, changes = found
+        costs = f"{changes['count'] // q.count} times the accelerators{other_batch(q, changes)}"
+        yield Advice(f"sharding over {words}", changes, None, costs)
+
+
+def _needed(chosen: list[Change], holds: Callable[[list[Change]], bool]) -> list[Change]:
+    """Without those that are not needed; the most expensive ones, which stand last, are dropped first."""
+    for one in reversed(chosen):
+        others = [other for other in chosen if other is not one]
+        if holds(others):
+            chosen = others
+    return chosen
 
 
 def other_layouts(q: Question, found: tuple[Advice, ...]) -> str:
@@ -71,24 +93,7 @@ def other_layouts(q: Question, found: tuple[Advice, ...]) -> str:
     )
 
 
-def _together(q: Question, chosen: list[Advice], over: Over) -> Advice:
-    """Several changes together, without those that are not needed; the most expensive ones are dropped first."""
-    for one in reversed(chosen[:-1]):
-        others = [other for other in chosen if other is not one]
-        if over(**_merged(q, others)) <= 0:
-            chosen = others
-    slower = sum(one.slower or 0 for one in chosen)
-    costs = "together " * (len(chosen) > 1) + _computing_and_sending(chosen)
-    changes = _merged(q, chosen)
-    return Advice(" and ".join(_of_all(one, changes) for one in chosen), changes, slower, costs)
-
-
-def _of_all(one: Advice, changes: dict[str, Any]) -> str:
-    """The words of a change next to others: its option gives the layout of all of them."""
-    return one.change.replace(f"--layout {one.changes.get('layout')}", f"--layout {changes.get('layout')}")
-
-
-def _merged(q: Question, chosen: list[Advice]) -> dict[str, Any]:
+def _merged(q: Question, chosen: list[Change]) -> dict[str, Any]:
     """All changes together; for layouts, what each of them changes in that of the question."""
     merged = {name: value for one in chosen for name, value in one.changes.items()}
     if "layout" not in merged:
@@ -104,29 +109,19 @@ def _merged(q: Question, chosen: list[Advice]) -> dict[str, Any]:
     return merged
 
 
-def _more_accelerators(q: Question, over: Over, chosen: list[Advice]) -> Iterator[Advice]:
-    """As many accelerators as are needed besides the changes of known cost, and those of these that are then still needed."""
-    found = enough(q, over, _merged(q, chosen))
-    if found is None:
+def _more_accelerators(q: Question, chip: Accelerator, over: Over, chosen: list[Change]) -> Iterator[Advice]:
+    """As many accelerators as are needed besides these changes, and those of these that are then still needed."""
+
+    def beside(some: list[Change]) -> tuple[str, dict[str, Any]] | None:
+        return enough(q, over, _merged(q, some))
+
+    if (found := beside(chosen)) is None:
         return
-    for one in sorted(chosen, key=lambda one: -(one.slower or 0)):
-        others = [other for other in chosen if other is not one]
-        without = enough(q, over, _merged(q, others))
-        if without and without[1]["count"] <= found[1]["count"]:
-            chosen, found = others, without
-    option, changes = found
-    words = [
-        in_passes(changes["batch"], changes["accumulate"]) if "accumulate" in one.changes else _of_all(one, changes)
-        for one in chosen
-    ]
-    costs = f"{_computing_and_sending(chosen)}, and more accelerators{other_batch(q, changes)}"
-    yield Advice(", ".join([*words, option]), changes, sum(one.slower or 0 for one in chosen), costs)
-
-
-def _computing_and_sending(chosen: list[Advice]) -> str:
-    """What is slower about all of these: FLOPs, what sharding and more passes send, and what has no known cost."""
-    sends = [one for one in chosen if one.changes.keys() & {"sharded", "accumulate", "layout"}]
-    sending = sum(one.slower or 0 for one in sends)
-    costs = percent(sum(one.slower or 0 for one in chosen if one not in sends))
-    costs += f", and sending for up to {100 * sending:,.1f} % of a step" if sending else ""
-    return costs + "".join(f"; {one.costs.removeprefix('no more FLOPs; ')}" for one in chosen if one.slower is None)
+    most = found[1]["count"]
+    chosen = _needed(chosen, lambda some: (other := beside(some)) is not None and other[1]["count"] <= most)
+    option, changes = beside(chosen) or found
+    slower, costs = cost(q, chip, chosen, replace(q, **_merged(q, chosen)))
+    words = [one.words.replace(IN_PASSES + PLACED, IN_PASSES).format(**changes) for one in chosen]
+    yield Advice(
+        ", ".join([*words, option]), changes, slower, f"{costs}, and more accelerators{other_batch(q, changes)}"
+    )

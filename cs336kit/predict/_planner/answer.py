@@ -1,88 +1,98 @@
 """The answer to a question about a training run, and its names in JSON."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results
 from cs336kit.predict._planner.changes import Advice
-from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._planner.chip import peak_of
 from cs336kit.predict._planner.memory import Asked
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import active_parameters
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.wires import StepSeconds
 
 #: Raised whenever a key of the JSON output changes its meaning or is removed.
 SCHEMA = 3
-#: Every key of `cs336kit plan --json` in order, with its meaning. A key that does not apply is null.
-KEYS = {
-    "schema": f"{SCHEMA}; raised when a key changes its meaning or goes",
-    "command": '"plan"',
-    "model": "name as given",
-    "parameters": "of the whole model",
-    "active_parameters": "those that take part for one token: fewer in a mixture of experts",
-    "trainable_parameters": "those that get gradients; null for a number of parameters",
-    "device": "whose rules for what an operation keeps: cuda or cpu",
-    "flavour": "whose modules and which device's rules the activation bytes follow",
-    "accelerator": 'name of the table, or "given"',
-    "count": "accelerators",
-    "layout": "text of the layout, such as fsdp=64,tp=8",
-    "sharded": "whether parameters, gradients and states are split over all",
-    "precision": "policy of element types",
-    "optimizer": "name",
-    "fused": "whether the optimizer is one kernel, without temporary tensors",
-    "attention": '"sdpa", "eager" or "flash_attention"',
-    "checkpointing": "whether blocks keep only their input",
-    "chunks": "parts of the tokens whose loss is computed one after the other",
-    "lora_rank": "rank of the adapters, or null",
-    "base": "how frozen matrices are packed, or null",
-    "batch": "sequences of one micro-batch, on one accelerator",
-    "sequence": "tokens of a sequence",
-    "accumulate": "micro-batches of one optimizer step",
-    "global_batch": "sequences of one optimizer step over all accelerators",
-    "tokens": "to train on, or null",
-    "steps": "optimizer steps, or null",
-    "implied_global_batch": "tokens of a step that tokens and steps imply, or null",
-    "mfu": "model FLOPs utilization of the whole run, as given: what `days` and everything from them assume",
-    "product_rate": "share of the peak at which matrix products run: what `step_seconds` and everything from them assume",
-    "asked_product_rate": "{lower, upper}: product_rate of a run at `mfu`, if all overlaps and if nothing does; null: above 1",
-    "peak_flops_per_second": "dense peak of matrix products, or null",
-    "flops": "of the whole run without recomputation, or null",
-    "six_nd_flops": "6ND of the whole run: 6 × active parameters × tokens, or null",
-    "recomputed_fraction": "what checkpointing and chunks compute again, per FLOP of the run",
-    "days": "of the whole run at the MFU, or null",
-    "mfu_step_seconds": "of one optimizer step at the MFU, or null",
-    "mfu_tokens_per_second": "of all accelerators at the MFU, or null",
-    "within_days": "days that the run may take, as given, or null",
-    "accelerators_within_days": "the fewest accelerators, in whole nodes above one node, whose `days` are no more than "
-    "those, or null",
-    "step_seconds": "{lower, upper, compute, inside, between, bubble} of one optimizer step at product_rate, or null; compute "
-    "has attention over all pairs, lower and bubble causal attention where it can be had; inside has rings that leave the node, "
-    "too, where their hops inside it are the slower ones",
-    "step_mfu": "{lower, upper}: MFU of a run in steps of step_seconds, or null",
-    "tokens_per_second": "{lower, upper} of all accelerators: tokens of a step / step_seconds, not at mfu, or null",
-    "run_days": "{lower, upper}: steps of the tokens × step_seconds, or null",
-    "wire_bytes": "bytes that one accelerator sends in a step, by collective and whether its ranks share a node, or null",
-    "link_bytes": "those of them that leave the node over the link of one accelerator, or null",
-    "memory_bytes": "bytes by bucket at the peak of a step on one accelerator",
-    "peak_moment": "of the step, or null",
-    "total_bytes": "sum of memory_bytes",
-    "uneven_experts_bytes": "the same if all tokens chose the same experts, or null",
-    "allowance_bytes": "bytes left free, by reason",
-    "available_bytes": "memory of one accelerator",
-    "fits": "whether total and allowance are within what is available; a number of parameters has no activations",
-    "advice": "list of {change, costs, slower}: cheapest first; slower is a fraction of time or null",
-    "largest_model": "parameters that fit with gradients, states and temporary tensors of the optimizer's step",
-    "accelerator_hours": "count × hours, or null",
-    "cost": "accelerator hours × the price given, or null",
-    "energy_kwh": "accelerator hours × the watts given, or null",
-    "run_cost": "{lower, upper}: what run_days cost at the price given, or null",
-    "run_energy_kwh": "{lower, upper}: what run_days take at the watts given, or null",
-    "layouts": "with --find, list of {layout, total_bytes, step_seconds, fits}: quickest first; else null",
-    "largest_batch": "with --largest-batch, sequences of the largest micro-batch that fits, 0 if not even one; else null",
-    "explain": "with --explain, {quantity: its formula with numbers}; else null",
-    "sensitivity": "with --sensitivity, list of {change, days, bytes}: factors by one change, the most first; else null",
-    "notes": "sentences about numbers that are not exact",
-}
+#: Every key of `cs336kit plan --json` in order, with its meaning and its value; None: the attribute of the answer, or of its
+#: question, that is called so. A key that does not apply is null.
+_ROWS: dict[str, tuple[str, Callable[["Plan"], object] | None]] = {
+    "schema": (f"{SCHEMA}; raised when a key changes its meaning or goes", lambda a: SCHEMA),
+    "command": ('"plan"', lambda a: "plan"),
+    "model": ("name as given", lambda a: a.question.name),
+    "parameters": ("of the whole model", None),
+    "active_parameters": ("those that take part for one token: fewer in a mixture of experts", None),
+    "trainable_parameters": ("those that get gradients; null for a number of parameters", lambda a: a.trainable),
+    "device": ("whose rules for what an operation keeps: cuda or cpu", None),
+    "flavour": ("whose modules and which device's rules the activation bytes follow", None),
+    "accelerator": ('name of the table, or "given"', lambda a: a.chip.name),
+    "count": ("accelerators", None),
+    "layout": ("text of the layout, such as fsdp=64,tp=8", lambda a: str(a.question.placed) if a.question.batch else None),
+    "sharded": ("whether parameters, gradients and states are split over all", None),
+    "precision": ("policy of element types", None),
+    "optimizer": ("name", None),
+    "fused": ("whether the optimizer is one kernel, without temporary tensors", None),
+    "attention": ('"sdpa", "eager" or "flash_attention"', None),
+    "checkpointing": ("whether blocks keep only their input", None),
+    "chunks": ("parts of the tokens whose loss is computed one after the other", None),
+    "lora_rank": ("rank of the adapters, or null", None),
+    "base": ("how frozen matrices are packed, or null", None),
+    "batch": ("sequences of one micro-batch, on one accelerator", None),
+    "sequence": ("tokens of a sequence", None),
+    "accumulate": ("micro-batches of one optimizer step", None),
+    "global_batch": ("sequences of one optimizer step over all accelerators", lambda a: a.question.step_sequences),
+    "tokens": ("to train on, or null", None),
+    "steps": ("optimizer steps, or null", None),
+    "implied_global_batch": ("tokens of a step that tokens and steps imply, or null", lambda a: a.implied_batch),
+    "mfu": ("model FLOPs utilization of the whole run, as given: what `days` and everything from them assume", None),
+    "product_rate": ("share of the peak at which matrix products run: what `step_seconds` and everything from them assume", None),
+    "asked_product_rate": ("{lower, upper}: product_rate of a run at `mfu`, if all overlaps and if nothing does; null: above 1",
+        lambda a: a.asked and _bounds((a.asked.lower, a.asked.upper))),
+    "peak_flops_per_second": ("dense peak of matrix products, or null", lambda a: peak_of(a.chip)),
+    "flops": ("of the whole run without recomputation, or null", None),
+    "six_nd_flops": ("6ND of the whole run: 6 × active parameters × tokens, or null", None),
+    "recomputed_fraction": ("what checkpointing and chunks compute again, per FLOP of the run", lambda a: a.recomputed),
+    "days": ("of the whole run at the MFU, or null", None),
+    "mfu_step_seconds": ("of one optimizer step at the MFU, or null", lambda a: a.mfu_seconds),
+    "mfu_tokens_per_second": ("of all accelerators at the MFU, or null", None),
+    "within_days": ("days that the run may take, as given, or null", None),
+    "accelerators_within_days": ("the fewest accelerators, in whole nodes above one node, whose `days` are no more than those, "
+        "or null", None),
+    "step_seconds": ("{lower, upper, compute, inside, between, bubble} of one optimizer step at product_rate, or null; compute "
+        "has attention over all pairs, lower and bubble causal attention where it can be had; inside has rings that leave the "
+        "node, too, where their hops inside it are the slower ones", lambda a: seconds_as_dict(a.seconds, a.causal)),
+    "step_mfu": ("{lower, upper}: MFU of a run in steps of step_seconds, or null", lambda a: _bounds(a.step_mfu)),
+    "tokens_per_second": ("{lower, upper} of all accelerators: tokens of a step / step_seconds, not at mfu, or null",
+        lambda a: _bounds(a.tokens_per_second)),
+    "run_days": ("{lower, upper}: steps of the tokens × step_seconds, or null", lambda a: _bounds(a.run_days)),
+    "wire_bytes": ("bytes that one accelerator sends in a step, by collective and whether its ranks share a node, or null",
+        lambda a: None if a.wire is None else dict(a.wire.items())),
+    "link_bytes": ("those of them that leave the node over the link of one accelerator, or null", None),
+    "memory_bytes": ("bytes by bucket at the peak of a step on one accelerator", lambda a: dict(a.memory.items())),
+    "peak_moment": ("of the step, or null", lambda a: a.moment),
+    "total_bytes": ("sum of memory_bytes", lambda a: a.memory.total),
+    "uneven_experts_bytes": ("the same if all tokens chose the same experts, or null", lambda a: a.uneven),
+    "allowance_bytes": ("bytes left free, by reason", lambda a: dict(a.allowance.items())),
+    "available_bytes": ("memory of one accelerator", lambda a: a.chip.memory_bytes),
+    "fits": ("whether total and allowance are within what is available; a number of parameters has no activations", None),
+    "advice": ("list of {change, costs, slower}: cheapest first; slower is a fraction of time or null",
+        lambda a: [{"change": one.change, "costs": one.costs, "slower": one.slower} for one in a.advice]),
+    "largest_model": ("parameters that fit with gradients, states and temporary tensors of the optimizer's step", None),
+    "accelerator_hours": ("count × hours, or null", None),
+    "cost": ("accelerator hours × the price given, or null", None),
+    "energy_kwh": ("accelerator hours × the watts given, or null", None),
+    "run_cost": ("{lower, upper}: what run_days cost at the price given, or null", lambda a: _bounds(a.run_cost)),
+    "run_energy_kwh": ("{lower, upper}: what run_days take at the watts given, or null", lambda a: _bounds(a.run_energy_kwh)),
+    "layouts": ("with --find, list of {layout, total_bytes, step_seconds, fits}: quickest first; else null", lambda a: None),
+    "largest_batch": ("with --largest-batch, sequences of the largest micro-batch that fits, 0 if not even one; else null",
+        lambda a: None),
+    "explain": ("with --explain, {quantity: its formula with numbers}; else null", lambda a: None),
+    "sensitivity": ("with --sensitivity, list of {change, days, bytes}: factors by one change, the most first; else null",
+        lambda a: None),
+    "notes": ("sentences about numbers that are not exact", lambda a: [*filter(None, [a.other_layouts]), *a.notes]),
+}  # fmt: skip
+KEYS = {key: meaning for key, (meaning, _) in _ROWS.items()}
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ class Plan:
     """The answer: FLOPs, days, bytes per accelerator by bucket, whether they fit, and what to change."""
 
     question: Question
-    chip: Chip
+    chip: Accelerator
     parameters: int
     trainable: int | None
     flops: int | None
@@ -228,40 +238,11 @@ class Plan:
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON, under the names of KEYS: counts are ints, bytes are bytes, days a float."""
-        q = self.question
-        values: dict[str, object] = {
-            "schema": SCHEMA,
-            "command": "plan",
-            "model": q.name,
-            "trainable_parameters": self.trainable,
-            "accelerator": self.chip.name,
-            "global_batch": q.step_sequences,
-            "implied_global_batch": self.implied_batch,
-            "peak_flops_per_second": self.chip.peak,
-            "recomputed_fraction": self.recomputed,
-            "memory_bytes": dict(self.memory.items()),
-            "peak_moment": self.moment,
-            "total_bytes": self.memory.total,
-            "uneven_experts_bytes": self.uneven,
-            "allowance_bytes": dict(self.allowance.items()),
-            "available_bytes": self.chip.memory_bytes,
-            "advice": [{"change": one.change, "costs": one.costs, "slower": one.slower} for one in self.advice],
-            "layout": str(q.placed) if q.batch else None,
-            "step_seconds": seconds_as_dict(self.seconds, self.causal),
-            "tokens_per_second": _bounds(self.tokens_per_second),
-            "step_mfu": _bounds(self.step_mfu),
-            "mfu_step_seconds": self.mfu_seconds,
-            "asked_product_rate": self.asked and _bounds((self.asked.lower, self.asked.upper)),
-            "run_days": _bounds(self.run_days),
-            "run_cost": _bounds(self.run_cost),
-            "run_energy_kwh": _bounds(self.run_energy_kwh),
-            "wire_bytes": None if self.wire is None else dict(self.wire.items()),
-            "layouts": None,
-            **dict.fromkeys(("largest_batch", "explain", "sensitivity")),
-            "notes": [*filter(None, [self.other_layouts]), *self.notes],
+        asked = self.question
+        return {
+            key: value(self) if value else getattr(self if hasattr(self, key) else asked, key)
+            for key, (_, value) in _ROWS.items()
         }
-        # The other keys are attributes of this answer, or else fields of its question.
-        return {key: values[key] if key in values else getattr(self if hasattr(self, key) else q, key) for key in KEYS}
 
 
 def _bounds(values: tuple[float | None, float | None] | None) -> dict[str, float | None] | None:

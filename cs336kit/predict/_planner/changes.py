@@ -1,13 +1,13 @@
-"""The changes that may make a run fit, one at a time, each with what it costs in time."""
+"""The changes that may make a run fit, one at a time, and what one or several of them cost in time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
-from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._links import link_speed
 from cs336kit.predict._planner.memory import extra_flops, mfu_seconds, parameter_count, wire, writes_scores
 from cs336kit.predict._planner.question import FUSED, Question
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import STAGES, Layout, as_layout, divisors
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.precision import POLICIES
@@ -22,6 +22,8 @@ REPLICAS = ("dp", *STAGES)
 _LITTLE, _UNSEEN = 5e7, 5e-4
 #: The numbers of accelerators and of chunks that are tried are powers of two up to these exponents.
 _DOUBLINGS, _CHUNKS = 20, 6
+#: The options of the same batch in more micro-batches, and of a layout that asks for other ones.
+IN_PASSES, PLACED = "--batch {batch} --accumulate {accumulate}", " --layout {layout}"
 
 
 @dataclass(frozen=True)
@@ -41,44 +43,47 @@ class Advice:
         return f"{self.change}: {self.costs}"
 
 
-def single_changes(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
+class Change(NamedTuple):
+    """One change, before it is known what it costs."""
+
+    #: with the options of the command; in braces, fields whose new values belong there
+    words: str
+    changes: dict[str, Any]
+    #: what it costs besides FLOPs and what is sent
+    said: str = ""
+    #: whether that takes time of which nobody knows how long
+    unknown: bool = False
+
+
+def single_changes(q: Question, over: Over) -> Iterator[Change]:
     """Every single change that could help."""
-    if q.config:
-        yield from _of_kernels(q)
-        yield from _of_layout(q, chip, over)
-    if q.optimizer in FUSED and not q.fused and over(fused=True) < over():  # the optimizer's step is the peak
-        costs = "no more FLOPs, and one kernel for the whole step"
-        yield Advice("a fused optimizer (--fused)", {"fused": True}, 0.0, costs)
-    if q.config:
-        yield from _of_activations(q, chip, over)
-    yield from _of_states(q)
-    if q.layout is None and not q.sharded and q.count > 1 and over(sharded=True) < inf:
-        yield _sharding(q, chip)
-    found = enough(q, over, {})
-    if found:
-        words, changes = found
-        times = changes["count"] // q.count
-        costs = f"{times} times the accelerators{other_batch(q, changes)}"
-        yield Advice(f"sharding over {words}", changes, None, costs)
-
-
-def _of_kernels(q: Question) -> Iterator[Advice]:
-    """Changes that save less and take less time."""
-    if q.attention == "eager":
+    if q.config and q.attention == "eager":
         costs = "less time: scores never leave the chip, though the backward pass computes them again"
-        yield Advice("fused attention (--attention sdpa)", {"attention": "sdpa"}, 0.0, costs)
+        yield Change("fused attention (--attention sdpa)", {"attention": "sdpa"}, costs)
     if writes_scores(q):
-        costs = "less time: scores never leave the chip"
         change = "a kernel that knows windows, caps and sinks (--attention flash_attention)"
-        yield Advice(change, {"attention": "flash_attention"}, 0.0, costs)
+        yield Change(change, {"attention": "flash_attention"}, "less time: scores never leave the chip")
+    if q.config:
+        yield from _of_layout(q, over)
+    if q.optimizer in FUSED and not q.fused and over(fused=True) < over():  # the optimizer's step is the peak
+        yield Change("a fused optimizer (--fused)", {"fused": True}, "no more FLOPs, and one kernel for the whole step")
+    if q.config:
+        yield from _of_activations(q, over)
+    if q.lora_rank and q.base is None:
+        change = f"a frozen base of 4 bits (--qlora {q.lora_rank} in place of --lora {q.lora_rank})"
+        yield Change(change, {"base": "nf4"}, "rounded weights, unpacked for every product", True)
+    if q.optimizer == "adamw":
+        change = f"an optimizer with states of 8 bits (--optimizer adamw8bit{', without --fused' * q.fused})"
+        yield Change(change, {"optimizer": "adamw8bit", "fused": False}, "rounded states", True)
+    if q.layout is None and not q.sharded and q.count > 1:
+        yield Change(f"sharding over the {q.count} accelerators (leave --replicated out)", {"sharded": True})
 
 
-def _of_layout(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
+def _of_layout(q: Question, over: Over) -> Iterator[Change]:
     """Ranks may share more: the sequence, states, gradients, and parameters, too."""
     placed = asked_layout(q)
     if placed.tp > 1 and not placed.sp:
-        sequence = replace(placed, sp=True)
-        yield from _sharing(q, chip, over, f"sequence parallelism (--layout {sequence})", sequence)
+        yield Change("sequence parallelism (--layout {layout})", {"layout": replace(placed, sp=True)})
     ranks = placed.dp * placed.shards
     alone: dict[str, Any] = dict.fromkeys(REPLICAS, 1)
     by = {name: replace(placed, **alone | {name: ranks}) for name in STAGES}
@@ -86,64 +91,31 @@ def _of_layout(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
     if by[name] != placed and placed.stage <= STAGES[name]:
         shared = "optimizer state" + " and gradients" * (name == "zero2")
         out = ", without --replicated" * (q.layout is None)
-        yield from _sharing(q, chip, over, f"sharing {shared} over the replicas (--layout {by[name]}{out})", by[name])
+        yield Change(f"sharing {shared} over the replicas (--layout {{layout}}{out})", {"layout": by[name]})
     if q.layout is not None and by["fsdp"] != placed:
-        words = f"sharding over {q.count:,} accelerators (--layout {by['fsdp']})"
-        yield from _sharing(q, chip, over, words, by["fsdp"], "parameters are gathered for each micro-batch, ")
+        words = f"sharding over {q.count:,} accelerators (--layout {{layout}})"
+        yield Change(words, {"layout": by["fsdp"]}, "parameters are gathered for each micro-batch")
 
 
-def _sharing(
-    q: Question, chip: Chip, over: Over, change: str, layout: Layout, how: str = "no more FLOPs, "
-) -> Iterator[Advice]:
-    changes = {"layout": layout}
-    if over(**changes) == inf:
-        return
-    more, seconds, slower = _sent(q, chip, changes)
-    if (slower or 0) < _UNSEEN and more < _LITTLE:
-        yield Advice(change, changes, 0.0, f"{how}and as many bytes on the wire")
-    else:
-        yield Advice(change, changes, slower, how + _on_the_wire(more, seconds, slower))
-
-
-def _of_states(q: Question) -> Iterator[Advice]:
-    """Changes that keep less of the parameters and their states."""
-    if q.lora_rank and q.base is None:
-        change = f"a frozen base of 4 bits (--qlora {q.lora_rank} in place of --lora {q.lora_rank})"
-        yield Advice(change, {"base": "nf4"}, None, "rounded weights, unpacked for every product")
-    if q.optimizer == "adamw":
-        change = f"an optimizer with states of 8 bits (--optimizer adamw8bit{', without --fused' * q.fused})"
-        yield Advice(change, {"optimizer": "adamw8bit", "fused": False}, None, "rounded states")
-
-
-def _of_activations(q: Question, chip: Chip, over: Over) -> Iterator[Advice]:
+def _of_activations(q: Question, over: Over) -> Iterator[Change]:
     assert q.batch
     if q.batch > 1:
         whole = divisors(q.batch, q.batch // 2)
         size = whole[max(0, largest(lambda n: over(**_split(q, whole[n - 1])) <= 0, len(whole)) - 1)]
         split = _split(q, size)
-        change = in_passes(size, split["accumulate"], f" --layout {split['layout']}" if "layout" in split else "")
-        if over(**split) < inf:
-            more, seconds, slower = _sent(q, chip, split)
-            costs = "no more FLOPs; smaller matrix products may run less well"
-            costs += f"; {_on_the_wire(more, seconds, slower)}" if more else ""
-            yield Advice(change, split, slower if more else 0.0, costs)
+        words = f"the same batch in more micro-batches ({IN_PASSES}{PLACED * ('layout' in split)})"
+        yield Change(words, split, "no more FLOPs; smaller matrix products may run less well")
     if q.chunks == 1:
         chunks = next((2**i for i in range(1, _CHUNKS) if over(chunks=2**i) <= 0), 2**3)
-        extra = extra_flops(q, chunks=chunks) - extra_flops(q)
-        yield Advice(f"the loss in {chunks} chunks (--chunks {chunks})", {"chunks": chunks}, extra, percent(extra))
+        yield Change("the loss in {chunks} chunks (--chunks {chunks})", {"chunks": chunks})
     if not q.checkpointing:
-        extra = extra_flops(q, checkpointing=True) - extra_flops(q)
-        yield Advice("activation checkpointing (--checkpointing)", {"checkpointing": True}, extra, f"{percent(extra)}")
+        yield Change("activation checkpointing (--checkpointing)", {"checkpointing": True})
     if q.batch > 1:
         size = largest(lambda n: over(batch=n, global_batch=None) <= 0, q.batch - 1) or 1
-        changes = {"batch": size, "global_batch": None}
         costs = "another global batch, and smaller matrix products may run less well"
         without = "" if q.global_batch is None else f"{_accumulate(q)}, without --global-batch"
-        yield Advice(f"a batch of {size} per accelerator (--batch {size}{without})", changes, None, costs)
-
-
-def in_passes(size: int, passes: int, layout: str = "") -> str:
-    return f"the same batch in more micro-batches (--batch {size} --accumulate {passes}{layout})"
+        change = f"a batch of {{batch}} per accelerator (--batch {{batch}}{without})"
+        yield Change(change, {"batch": size, "global_batch": None}, costs, True)
 
 
 def _split(q: Question, size: int) -> dict[str, Any]:
@@ -155,26 +127,40 @@ def _split(q: Question, size: int) -> dict[str, Any]:
     return {**changes, "layout": layout}
 
 
-def _sharding(q: Question, chip: Chip) -> Advice:
-    """ZeRO 3 gathers the weights twice and scatters gradients once; replicas reduce gradients: two ways of a ring."""
-    change = f"sharding over the {q.count} accelerators (leave --replicated out)"
+def cost(q: Question, chip: Accelerator, chosen: Sequence[Change], changed: Question) -> tuple[float | None, str]:
+    """What all these changes together cost: seconds per second of a step, None if one alone is not known, and words."""
+    extra = 0.0
     if q.config:
-        more, seconds, slower = _sent(q, chip, {"sharded": True})
-        return Advice(change, {"sharded": True}, slower, _on_the_wire(more, seconds, slower))
-    kind = POLICIES[q.precision]
-    share = parameter_count(q) * (q.count - 1) / q.count
-    more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
-    seconds = more / chip.link if chip.link and q.count <= q.per_node else None
-    return Advice(change, {"sharded": True}, None, _on_the_wire(more, seconds, None))
+        before, after = (extra_flops(q, checkpointing=run.checkpointing, chunks=run.chunks) for run in (q, changed))
+        extra = after - before
+    more, seconds, sending = _sent(q, chip, changed) if q.count > 1 else (0, 0.0, 0.0)
+    seen = more >= _LITTLE or (sending or 0) >= _UNSEEN
+    costs = f"{100 * extra:.1f} % more FLOPs" if extra else "no more FLOPs"
+    if alone := len(chosen) == 1:
+        costs = chosen[0].said or costs
+    if seen:
+        costs += ("; " if alone and chosen[0].said else ", ") + _on_the_wire(more, seconds, sending)
+    elif any(one.changes.keys() & {"layout", "sharded"} for one in chosen):
+        costs += f", and {'fewer' if more <= -_LITTLE else 'as many'} bytes on the wire"
+    slower = extra + (sending or 0.0) * seen
+    if alone:
+        return None if chosen[0].unknown or (seen and sending is None) else slower, costs
+    return slower, costs + "".join(f"; {one.said}" for one in chosen if one.unknown)
 
 
-def _sent(q: Question, chip: Chip, changes: dict[str, Any]) -> tuple[int, float | None, float | None]:
-    """What a step of these changes sends beyond that of the question: bytes, seconds, and seconds per second of a step.
+def _sent(q: Question, chip: Accelerator, changed: Question) -> tuple[int, float | None, float | None]:
+    """What a step of the changed question sends beyond that of `q`: bytes, seconds, and seconds per second of a step.
 
     Seconds of rings over their own links, with nothing overlapping; per second of a step at the MFU. None where the speed of
-    a link is not known.
+    a link is not known. Of a number of parameters, ZeRO 3 gathers the weights twice and scatters gradients once, and replicas
+    reduce gradients: two ways of a ring.
     """
-    changed = replace(q, **changes)
+    if q.config is None:
+        kind = POLICIES[q.precision]
+        share = parameter_count(q) * (q.count - 1) / q.count * (changed.sharded and not q.sharded)
+        more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
+        link = link_speed(chip)
+        return more, more / link if link and q.count <= q.per_node else None, None
     (after, then, _), (before, now, _) = wire(changed, chip), wire(q, chip)
     more = (after.total if after else 0) - (before.total if before else 0)
     step = mfu_seconds(q, chip)
@@ -192,15 +178,11 @@ def _sending(s: StepSeconds, q: Question) -> float:
 def _on_the_wire(more: int, seconds: float | None, slower: float | None) -> str:
     costs = f"{more / 1e9:,.1f} GB more on the wire for each step and accelerator"
     if seconds is None:
-        return costs + "; how long depends on links of which no speed is known" * (more >= _LITTLE)
+        return f"{costs}; how long depends on links of which no speed is known"
     if not seconds:
         return f"{costs}, in no more time"
     costs += f", {seconds:,.2f} s if nothing overlaps"
     return costs + ("" if slower is None else f": up to {100 * slower:,.1f} % of a step")
-
-
-def percent(extra: float) -> str:
-    return f"{100 * extra:.1f} % more FLOPs" if extra else "no more FLOPs"
 
 
 def asked_layout(q: Question) -> Layout:
@@ -240,7 +222,8 @@ def _shared(q: Question, times: int, beside: dict[str, Any]) -> tuple[str, dict[
     if q.layout is not None:
         changes["layout"] = _of_passes(changes["layout"], changes.get("accumulate", q.passes))
         option = f"--layout {changes['layout']}"
-    out = [*["--replicated"] * (q.layout is None and not q.sharded), *["--global-batch"] * _is_other_batch(q, changes)]
+    other = q.global_batch is not None and changes["global_batch"] is None
+    out = [*["--replicated"] * (q.layout is None and not q.sharded), *["--global-batch"] * other]
     without = f", without {' and '.join(out)}" if out else ""
     return f"{count:,} accelerators ({option}{words}{without})", changes
 
@@ -263,11 +246,6 @@ def _accumulate(q: Question) -> str:
     """The option for as many micro-batches, unless they are those of a step by default."""
     usual = 1 if q.layout is None else as_layout(q.layout).pp
     return "" if q.passes == usual else f" --accumulate {q.passes}"
-
-
-def _is_other_batch(q: Question, changes: dict[str, Any]) -> bool:
-    """Whether these changes drop a global batch that was given."""
-    return q.global_batch is not None and changes["global_batch"] is None
 
 
 def _of_passes(layout: Layout, passes: int) -> Layout:

@@ -1,53 +1,17 @@
 """The numbers of one accelerator, from the table or as given, and how much of its memory is left free."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import date
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import fraction, non_negative_number
-from cs336kit.predict._links import link_speed
-from cs336kit.predict.hardware import Accelerator, Cell, accelerator, accelerators
+from cs336kit.predict.hardware import DEFAULT_ENGINE, Accelerator, Cell, accelerator, accelerators
 
 #: The default allowance: bytes, and a fraction of the memory. A rule of thumb for PyTorch on CUDA, not measured here:
 #: the context with the libraries' kernels and workspaces, blocks that the allocator cannot use, and NCCL's channels.
 CONTEXT_BYTES = 2**30
 FRAGMENTATION = 0.05
 COMMUNICATION_BYTES = 2**30
-
-
-@dataclass(frozen=True)
-class Chip:
-    """The numbers that an answer is based on, and sentences about those that are not exact."""
-
-    name: str
-    title: str
-    memory_bytes: int
-    #: FLOP/s of matrix products, or None if the question does not need them
-    peak: float | None
-    bandwidth: float | None
-    #: bytes per second each way to other accelerators
-    link: float | None
-    notes: tuple[str, ...] = ()
-    #: whether that link is PCIe, which what it sends to other nodes crosses, too
-    pcie: bool = False
-
-    @property
-    def context(self) -> str:
-        """The memory that its libraries take for themselves, in words."""
-        return "the CUDA context and libraries" if self.title.startswith("NVIDIA") else "the context and libraries"
-
-    def as_accelerator(self) -> Accelerator:
-        """These numbers in the form of the table, for functions that take an accelerator from it."""
-        today = date.today()
-
-        def cell(value: float, unit: str) -> Cell:
-            return Cell(value, unit, "of this question", (), today)
-
-        # The peak is that of the question's matrix products, whatever their type.
-        kinds = {("fp32", "vector", "dense"), *((precision, "tensor", "dense") for precision in ("bf16", "fp16"))}
-        peaks = {} if self.peak is None else {kind: cell(self.peak, "FLOP/s") for kind in kinds}
-        facts = {} if self.link is None else {"host_link" if self.pcie else "link": cell(self.link, "byte/s")}
-        return Accelerator(self.name, self.title, (), facts, peaks)
 
 
 def chip(
@@ -59,29 +23,38 @@ def chip(
     link: float | None = None,
     precision: str = "bf16",
     needs_peak: bool = True,
-) -> Chip:
-    """The chip of a question: a name of the table, with the given numbers in place of its own; or the given numbers alone."""
-    if name is None:
-        if memory_bytes is None or (needs_peak and peak_flops_per_second is None):
-            raise ValueError("without an accelerator of the table, give its memory_bytes and peak_flops_per_second")
-        return Chip("given", "the given chip", int(memory_bytes), peak_flops_per_second, bandwidth, link)
-    device = accelerator(name)
+) -> tuple[Accelerator, tuple[str, ...]]:
+    """The accelerator of a question, with the given numbers in place of its own, and sentences about those that are not exact.
+
+    Without a name, it has the given numbers alone. Its only peak is that of the question's products, `precision`.
+    """
+    if name is None and (memory_bytes is None or (needs_peak and peak_flops_per_second is None)):
+        raise ValueError("without an accelerator of the table, give its memory_bytes and peak_flops_per_second")
+    device = Accelerator("given", "the given chip", (), {}, {}) if name is None else accelerator(name)
     named = {"memory": memory_bytes, "peak": peak_flops_per_second, "bandwidth": bandwidth, "links": link}
     notes: list[str] = []
-    if given := [number for number, value in named.items() if value is not None]:
+    if (given := [number for number, value in named.items() if value is not None]) and name is not None:
         rest = [number for number in named if number not in given]
         notes.append(f"{listed(given)} as given" + (f"; {listed(rest)} are those of {device.name}" if rest else ""))
     if memory_bytes is None:
         memory_bytes = _memory(device, notes)
-    if peak_flops_per_second is None:
+    if peak_flops_per_second is None and name is not None:
         peak_flops_per_second = _peak(device, precision, needs_peak, notes)
-    if bandwidth is None and "bandwidth" in device.facts:
-        bandwidth = device.bandwidth
-    pcie = link is None and "link" not in device.facts and "host_link" in device.facts
-    link = link_speed(device) if link is None else link
-    return Chip(
-        device.name, device.title, int(memory_bytes), peak_flops_per_second, bandwidth, link, tuple(notes), pcie
-    )
+    rates = {"bandwidth": bandwidth, "link": link}
+    facts = {fact: _cell(value, "byte/s") for fact, value in rates.items() if value is not None}
+    facts["memory_bytes"] = _cell(int(memory_bytes), "byte")
+    kind = (precision, DEFAULT_ENGINE[precision], "dense")
+    peaks = {} if peak_flops_per_second is None else {kind: _cell(peak_flops_per_second, "FLOP/s")}
+    return replace(device, facts={**device.facts, **facts}, peaks=peaks), tuple(notes)
+
+
+def _cell(value: float, unit: str) -> Cell:
+    return Cell(value, unit, "of this question", (), date.today())
+
+
+def peak_of(device: Accelerator) -> float | None:
+    """FLOP/s of the products of a question's accelerator; None if the question does not need them."""
+    return next((cell.value for cell in device.peaks.values()), None)
 
 
 def listed(words: list[str]) -> str:
@@ -116,16 +89,15 @@ def _peak(device: Accelerator, precision: str, needed: bool, notes: list[str]) -
         raise ValueError(f"{str(error).rstrip('.')}; or give the peak yourself") from None
 
 
-def allowance(
-    given: int | float | None, *, memory_bytes: int, count: int, context: str = "the context and libraries"
-) -> tuple[Breakdown, str]:
-    """Bytes that are left free, by reason, and a sentence about their source; `context`: that of the chip, in words."""
+def allowance(given: int | float | None, *, device: Accelerator, count: int) -> tuple[Breakdown, str]:
+    """Bytes that are left free, by reason, and a sentence about their source."""
+    memory_bytes = device.memory_bytes
     if given is None:
         parts = {"context and libraries": CONTEXT_BYTES, "fragmentation": int(FRAGMENTATION * memory_bytes)}
         if count > 1:
             parts["communication buffers"] = COMMUNICATION_BYTES
         percent = f"{100 * FRAGMENTATION:g} %"
-        reason = f"1 GiB for {context}, {percent} for fragmentation"
+        reason = f"1 GiB for the {'CUDA ' * (device.rules == 'cuda')}context and libraries, {percent} for fragmentation"
         reason += ", 1 GiB for communication" if count > 1 else ""
         return Breakdown(parts, unit="bytes"), f"{reason}: a rule of thumb, change it with --allowance"
     given = non_negative_number("allowance", given)

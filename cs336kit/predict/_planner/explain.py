@@ -6,6 +6,7 @@ from cs336kit.predict._common.words import duration, folded, size
 from cs336kit.predict._layers import stages
 from cs336kit.predict._planner import memory as of
 from cs336kit.predict._planner.answer import Plan
+from cs336kit.predict._planner.chip import peak_of
 from cs336kit.predict._planner.step import links
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
 from cs336kit.predict.operations import ELEMENT_BYTES
@@ -68,7 +69,7 @@ def _times(terms: list[str]) -> list[str]:
 
 def _time(plan: Plan) -> Iterator[tuple[str, str]]:
     q = plan.question
-    if plan.days is None or plan.flops is None or q.tokens is None or plan.chip.peak is None:
+    if plan.days is None or plan.flops is None or q.tokens is None:
         return
     if q.config and q.sequence:
         forward = forward_flops(q.config, batch=1, sequence=q.sequence)
@@ -81,7 +82,7 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "FLOPs", f"{both.total:.6g} × {q.tokens:,} tokens / {q.sequence:,} = {plan.flops:.6g}"
     else:
         yield "FLOPs", f"6 × {plan.parameters:,} × {q.tokens:,} = {plan.flops:.6g}"
-    a_day = f"{plan.chip.peak:.4g} FLOP/s × {q.mfu:g} × 86,400 s"
+    a_day = f"{peak_of(plan.chip):.4g} FLOP/s × {q.mfu:g} × 86,400 s"
     yield "days", f"{plan.flops:.6g} / ({q.count:,} × {a_day}) = {plan.days:,.4g}, {duration(plan.days)}"
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days

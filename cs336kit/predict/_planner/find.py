@@ -49,10 +49,10 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
         raise ValueError("a layout divides layers and heads, which a number of parameters does not tell: name a model")
     if q.layout is not None:
         raise ValueError("--find looks for a layout, and one is given: leave one of them out")
-    if plan.chip.peak is None:
+    if not plan.chip.peaks:
         raise ValueError("layouts are ordered by time, which needs a peak: give peak_flops_per_second (--peak)")
     layouts = find_layouts(
-        q.config, count=q.count, accelerator=plan.chip.as_accelerator(), sequence=q.sequence, batch=q.batch,
+        q.config, count=q.count, accelerator=plan.chip, sequence=q.sequence, batch=q.batch,
         global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.per_node, mfu=q.product_rate,
         memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=_SPARE * limit, optimizer=q.optimizer, fused=q.fused,
         **of.step_program(q),

@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._planner.chip import Chip
+from cs336kit.predict._links import link_speed
+from cs336kit.predict._planner.chip import peak_of
 from cs336kit.predict._planner.question import Question
 from cs336kit.predict.accounting import parameters, training_flops
 from cs336kit.predict.devices import DEVICES
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.operations import Leaf
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_step_bytes
@@ -28,13 +30,13 @@ class Asked:
     highest_mfu: float
 
 
-def flavour(q: Question, chip: Chip) -> str:
+def flavour(q: Question, chip: Accelerator) -> str:
     """What the bytes are computed for: whose modules, and which device's rules for what an operation saves."""
     whose = "this kit's PyTorch modules" if q.flavour == "course" else f"the modules of {q.flavour}"
     rules = "a CPU's rules"
     if q.device == "cuda":
         rules = "CUDA's rules (what backward kernels need for a moment is computed, not measured"
-        rules += "" if chip.title.startswith("NVIDIA") else f", and nothing of it on {chip.title}"
+        rules += "" if chip.rules == "cuda" else f", and nothing of it on {chip.title}"
         rules += ")"
     return f"{whose}, not fused, by {rules}"
 
@@ -154,17 +156,17 @@ def writes_scores(q: Question) -> bool:
     return any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
 
 
-def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None, str]:
+def wire(q: Question, chip: Accelerator) -> tuple[Breakdown | None, StepSeconds | None, str]:
     """Bytes that one accelerator sends in a step, the bounds of the step's seconds, and the reason if there are none."""
     if q.config is None or not q.batch or not q.sequence:
         return None, None, ""
     sent = communication(q.config, **_step_size(q)) if q.count > 1 else None
-    if chip.peak is None:
+    if peak_of(chip) is None:
         return sent, None, ""
     try:
         seconds = _seconds(q, chip)
     except ValueError:
-        if chip.link is None and sent and any(name.endswith("inside a node") for name in sent):
+        if link_speed(chip) is None and sent and any(name.endswith("inside a node") for name in sent):
             unknown = (
                 f"seconds of a step need the speed of the links inside a node, which is not known of {chip.title}: "
                 "give --link 32GB/s or what yours is, or take another accelerator"
@@ -178,14 +180,15 @@ def wire(q: Question, chip: Chip) -> tuple[Breakdown | None, StepSeconds | None,
     return sent, seconds, ""
 
 
-def mfu_seconds(q: Question, chip: Chip) -> float | None:
+def mfu_seconds(q: Question, chip: Accelerator) -> float | None:
     """Seconds of a step at the MFU; None for a number of parameters, and without a peak."""
-    if q.config is None or not q.step_sequences or chip.peak is None:
+    peak = peak_of(chip)
+    if q.config is None or not q.step_sequences or peak is None:
         return None
-    return pass_flops(q).total * q.step_sequences / (q.count * chip.peak * q.mfu)
+    return pass_flops(q).total * q.step_sequences / (q.count * peak * q.mfu)
 
 
-def asked_of_products(q: Question, chip: Chip) -> Asked | None:
+def asked_of_products(q: Question, chip: Accelerator) -> Asked | None:
     """What the MFU asks of matrix products under this layout, for a step whose seconds `wire` has."""
     step = mfu_seconds(q, chip)
     assert step is not None
@@ -207,7 +210,7 @@ def _can_be_causal(q: Question) -> bool:
     return q.attention != "eager" and q.flavour == "course"
 
 
-def causal_seconds(q: Question, chip: Chip) -> StepSeconds | None:
+def causal_seconds(q: Question, chip: Accelerator) -> StepSeconds | None:
     """The seconds of a step if attention leaves out what a causal mask hides; None if it computes all pairs."""
     return _seconds(q, chip, causal=True) if _can_be_causal(q) else None
 
@@ -231,11 +234,7 @@ def _step_size(q: Question) -> dict[str, Any]:
     return {"layout": q.placed, "batch": q.batch, "sequence": q.sequence, "node": q.per_node, **step_program(q)}
 
 
-def _seconds(q: Question, chip: Chip, **changes: Any) -> StepSeconds:
+def _seconds(q: Question, chip: Accelerator, **changes: Any) -> StepSeconds:
     assert q.config
-    machine: dict[str, Any] = {
-        "accelerator": chip.as_accelerator(),
-        "mfu": q.product_rate,
-        "between_nodes": q.between_nodes,
-    }
+    machine: dict[str, Any] = {"accelerator": chip, "mfu": q.product_rate, "between_nodes": q.between_nodes}
     return step_seconds(q.config, **machine, **_step_size(q), **changes)

@@ -1,19 +1,8 @@
 """A question about a training run, and the checks that fill in what it leaves open."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-from cs336kit.predict._common.checks import (
-    at_most,
-    boolean,
-    fraction,
-    given,
-    known,
-    positive_int,
-    positive_number,
-    several,
-    shown,
-)
+from cs336kit.predict._common.checks import checked, fraction, known, shown
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict._links import node_of
 from cs336kit.predict.devices import DEVICES
@@ -154,27 +143,15 @@ def settled(q: Question) -> Question:
         if q.model not in MODELS:
             unknown(q.model, otherwise="predict.from_hf reads a config.json, and a number such as 70e9 is parameters")
         q = replace(q, model=MODELS[q.model], name=q.model if q.name == Question.name else q.name)
-    # The checked values are used: an integer of numpy overflows, and JSON cannot write it.
-    checked: dict[str, Any] = {"count": at_most("count", positive_int("count", q.count), LARGEST_COUNT)}
-    for name in ("checkpointing", "fused", "sharded"):
-        boolean(name, getattr(q, name))
-    checked["chunks"] = positive_int("chunks", q.chunks)
-    if q.attention is not None:
-        known("attention", q.attention, EVERY_ATTENTION)
-    checked |= {"frozen": several("frozen", q.frozen), "lora_targets": several("lora_targets", q.lora_targets)}
-    checked |= {name: fraction(name, getattr(q, name)) for name in ("mfu", "product_rate")}
-    known("precision", q.precision, POLICIES)
-    if isinstance(q.optimizer, str):
-        checked["optimizer"] = q.optimizer.lower()
-    if q.fused and checked.get("optimizer", q.optimizer) not in FUSED:
+    q = replace(q, **checked(
+        q, limits={"count": LARGEST_COUNT, "batch": LARGEST_BATCH},
+        choices={"attention": EVERY_ATTENTION, "precision": POLICIES, "device": DEVICES},
+        tokens=whole, mfu=fraction, product_rate=fraction, allowance=None,
+    ))  # fmt: skip
+    optimizer = q.optimizer.lower() if isinstance(q.optimizer, str) else q.optimizer
+    if q.fused and optimizer not in FUSED:
         raise ValueError(f"torch has no fused {shown(q.optimizer)}: take one of {', '.join(FUSED)}, or leave fused out")
-    checked |= given(q, positive_int, "accumulate", "steps", "global_batch", "node")
-    known("device", q.device, DEVICES)
-    checked |= given(
-        q, positive_number, "price_per_hour", "watts", "memory_bytes", "peak_flops_per_second", "between_nodes", "within_days",
-        "link",
-    )  # fmt: skip
-    q = replace(q, **checked | given(q, whole, "tokens"))
+    q = replace(q, optimizer=optimizer)
     q = _with_shape(q, q.config) if q.config else _without_shape(q)
     if (q.price_per_hour is not None or q.watts is not None) and q.tokens is None:
         raise ValueError("a cost needs a time, and a time the tokens to train on: give tokens (or steps)")
@@ -194,10 +171,7 @@ def _with_shape(q: Question, config: TransformerConfig) -> Question:
     known("optimizer", q.optimizer, OPTIMIZERS)
     sequence = usual_sequence(config) if q.sequence is None else q.sequence
     batch, sequence = check_sizes(config, batch=1 if q.batch is None else q.batch, sequence=sequence)
-    at_most("batch", batch, LARGEST_BATCH)
     attention = q.attention or "sdpa"
-    if q.lora_rank is not None:
-        q = replace(q, lora_rank=positive_int("lora_rank", q.lora_rank))
     q = replace(q, batch=batch, sequence=sequence, attention=attention, lora_targets=_targets(q, config))
     _check_frozen(q, config)
     q = _with_passes(_with_layout(q, config))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.words import accelerators, amount, duration, folded, row, short, size
+from cs336kit.predict._planner.chip import peak_of
 from cs336kit.predict._planner.memory import largest_bytes_per_parameter
 from cs336kit.predict._planner.step import step
 
@@ -39,9 +40,10 @@ def _time(plan: "Plan") -> Iterator[str]:
     q = plan.question
     if plan.days is None or plan.flops is None:
         return
+    peak = (peak_of(plan.chip) or 0) / 1e12
     yield (
         f"time: {duration(plan.days)} for {plan.flops:.4g} FLOPs (6ND: {plan.six_nd_flops:.4g})\n"
-        f"  on {accelerators(q.count, plan.chip.name)} ({(plan.chip.peak or 0) / 1e12:,.4g} TFLOP/s each) at an MFU of {q.mfu:g}"
+        f"  on {accelerators(q.count, plan.chip.name)} ({peak:,.4g} TFLOP/s each) at an MFU of {q.mfu:g}"
     )
     if plan.accelerators_within_days is not None:
         many = plan.accelerators_within_days

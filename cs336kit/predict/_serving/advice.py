@@ -82,7 +82,7 @@ def _node(q: ServingQuestion, count: int) -> int | None:
     for node in (q.node, 1):
         try:
             changed = settled(replace(q, count=count, node=node, between_nodes=q.between_nodes or 1.0))
-            token_bounds(changed, chip_of(changed), 1)
+            token_bounds(changed, chip_of(changed)[0], 1)
             return node
         except ValueError:
             continue

@@ -1,64 +1,73 @@
 """The answer to a question about serving, its price, and its plain values."""
 
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._planner.chip import Chip, allowance
+from cs336kit.predict._planner.chip import allowance, peak_of
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.memory import cache_bytes, prompt_program, weights, working_bytes
 from cs336kit.predict._serving.question import ServingQuestion, packing_of
 from cs336kit.predict.accounting import active_parameters
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.packed import PACKINGS
 
 #: Raised whenever a key of the JSON output changes its meaning or is removed.
 SCHEMA = 3
-#: Every key of `cs336kit serve --json` in order, with its meaning. A key that does not apply is null.
-KEYS = {
-    "schema": "3; raised when a key changes its meaning or goes",
-    "command": '"serve"',
-    "model": "name as given",
-    "parameters": "of the whole model",
-    "active_parameters": "those that take part in one token: of a mixture's experts, the ones it visits",
-    "accelerator": 'name of the table, or "given"',
-    "count": "accelerators that divide every layer among them (tensor parallel)",
-    "peak_flops_per_second": "dense peak of the products",
-    "bandwidth_bytes_per_second": "of the accelerator's memory",
-    "efficiency": "share of that peak and of that bandwidth at which all times are, 1 if not given",
-    "weights": "type of the served weights",
-    "published_weights": "type in which the model is published, or null where it is not known",
-    "bits_per_weight": "of a packed matrix with its scales, or null",
-    "cache": "type of the cache's elements",
-    "prompt": "tokens of a prompt",
-    "output": "tokens of an answer",
-    "chunk": "tokens of a prompt that one pass takes, at most the prompt",
-    "weight_bytes": "of one accelerator, by kind of parameter",
-    "cache_bytes": "of one sequence with prompt and answer",
-    "cache_bytes_per_token": "of one more token of a sequence",
-    "working_bytes": "of one pass of a prompt, beside what it leaves in the cache",
-    "logits_bytes": "of one sequence's logits, in bf16 and fp32",
-    "page_tokens": "tokens of a page of the cache",
-    "page_waste_bytes": "{average, worst}: of a sequence's last page",
-    "allowance_bytes": "bytes left free, by reason",
-    "available_bytes": "memory of one accelerator",
-    "largest_batch": "sequences whose cache fits, 0 if not even one",
-    "prefill_seconds": "{least, most, bound, sent_bytes} of one prompt: if all overlaps, if nothing does, and which of "
-    "memory, compute and links the first is",
-    "tokens": "list of {batch, least, most, bound, sent_bytes, tokens_per_second_most, tokens_per_second_least, total_bytes, "
-    "fits}",
-    "latency": "seconds that a token may take, as given, or null",
-    "batch_for_latency": "{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
-    "sustained": "{batch, tokens_per_second_most, tokens_per_second_least, requests_per_second_most, requests_per_second_least}: "
-    "of output tokens where prompts arrive as answers end, over the whole answer; batch: the one asked for where it fits, else "
-    "the largest that meets the latency or fits; null where no batch can be",
-    "cost_per_million_tokens": "{least, most, batch, decoding, prompts}: a million output tokens with their prompts, from the "
-    "price given, and the {least, most} of both parts, averaged over the answer, at best of prompts together; batch: that of "
-    "sustained; null without a price, or where no batch can be",
-    "advice": "list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in words "
-    "and as options with their values, and the sequences that fit then",
-    "notes": "sentences about numbers that are not exact",
-}
+#: Every key of `cs336kit serve --json` in order, with its meaning and its value; None: the attribute of the answer, or of its
+#: question, that is called so. A key that does not apply is null.
+_ROWS: dict[str, tuple[str, Callable[["Served"], object] | None]] = {
+    "schema": (f"{SCHEMA}; raised when a key changes its meaning or goes", lambda a: SCHEMA),
+    "command": ('"serve"', lambda a: "serve"),
+    "model": ("name as given", lambda a: a.question.name),
+    "parameters": ("of the whole model", None),
+    "active_parameters": ("those that take part in one token: of a mixture's experts, the ones it visits", None),
+    "accelerator": ('name of the table, or "given"', lambda a: a.chip.name),
+    "count": ("accelerators that divide every layer among them (tensor parallel)", None),
+    "peak_flops_per_second": ("dense peak of the products", lambda a: peak_of(a.chip)),
+    "bandwidth_bytes_per_second": ("of the accelerator's memory", lambda a: a.question.bandwidth or a.chip.bandwidth),
+    "efficiency": ("share of that peak and of that bandwidth at which all times are, 1 if not given", None),
+    "weights": ("type of the served weights", lambda a: a.question.weights),
+    "published_weights": ("type in which the model is published, or null where it is not known",
+        lambda a: a.question.config.stored or None),
+    "bits_per_weight": ("of a packed matrix with its scales, or null",
+        lambda a: getattr(PACKINGS.get(packing_of(a.question.stored)), "bits_per_weight", None)),
+    "cache": ("type of the cache's elements", None),
+    "prompt": ("tokens of a prompt", None),
+    "output": ("tokens of an answer", None),
+    "chunk": ("tokens of a prompt that one pass takes, at most the prompt", lambda a: a.question.pass_tokens),
+    "weight_bytes": ("of one accelerator, by kind of parameter", lambda a: dict(a.weights.items())),
+    "cache_bytes": ("of one sequence with prompt and answer", None),
+    "cache_bytes_per_token": ("of one more token of a sequence", None),
+    "working_bytes": ("of one pass of a prompt, beside what it leaves in the cache", None),
+    "logits_bytes": ("of one sequence's logits, in bf16 and fp32", None),
+    "page_tokens": ("tokens of a page of the cache", lambda a: a.question.page),
+    "page_waste_bytes": ("{average, worst}: of a sequence's last page",
+        lambda a: dict(zip(("average", "worst"), a.page_waste, strict=True))),
+    "allowance_bytes": ("bytes left free, by reason", lambda a: dict(a.allowance.items())),
+    "available_bytes": ("memory of one accelerator", lambda a: a.chip.memory_bytes),
+    "largest_batch": ("sequences whose cache fits, 0 if not even one", None),
+    "prefill_seconds": ("{least, most, bound, sent_bytes} of one prompt: if all overlaps, if nothing does, and which of "
+        "memory, compute and links the first is", lambda a: _seconds(a.prefill)),
+    "tokens": ("list of {batch, least, most, bound, sent_bytes, tokens_per_second_most, tokens_per_second_least, total_bytes, "
+        "fits}", lambda a: [_row(a, batch, bounds) for batch, bounds in a.tokens]),
+    "latency": ("seconds that a token may take, as given, or null", None),
+    "batch_for_latency": ("{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
+        lambda a: a.batch_for_latency and dict(zip(("at_best", "if_nothing_overlaps"), a.batch_for_latency, strict=True))),
+    "sustained": ("{batch, tokens_per_second_most, tokens_per_second_least, requests_per_second_most, "
+        "requests_per_second_least}: of output tokens where prompts arrive as answers end, over the whole answer; batch: the "
+        "one asked for where it fits, else the largest that meets the latency or fits; null where no batch can be",
+        lambda a: a.sustained and _throughput(a.sustained, a.question.output_tokens)),
+    "cost_per_million_tokens": ("{least, most, batch, decoding, prompts}: a million output tokens with their prompts, from the "
+        "price given, and the {least, most} of both parts, averaged over the answer, at best of prompts together; batch: that "
+        "of sustained; null without a price, or where no batch can be", lambda a: a.cost and _cost(a.cost)),
+    "advice": ("list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in "
+        "words and as options with their values, and the sequences that fit then",
+        lambda a: [asdict(one) for one in a.advice]),
+    "notes": ("sentences about numbers that are not exact", lambda a: list(a.notes)),
+}  # fmt: skip
+KEYS = {key: meaning for key, (meaning, _) in _ROWS.items()}
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,7 @@ class Served:
     """The answer: bytes, bounds of a prompt and of a token, and the largest batches."""
 
     question: ServingQuestion
-    chip: Chip
+    chip: Accelerator
     parameters: int
     weights: Breakdown
     #: cache of one sequence with its prompt and its answer
@@ -153,7 +162,7 @@ class Served:
         if self.average is None:
             return None
         prompt, output = self.prefill, q.output_tokens
-        together = max(prompt.compute, prompt.links, prompt.cache_bytes / ((self.chip.bandwidth or inf) * q.efficiency))
+        together = max(prompt.compute, prompt.links, prompt.cache_bytes / (self.chip.bandwidth * q.efficiency))
         least, most = self.average
         return PerToken(batch, (least / batch, most / batch), (together / output, prompt.most / output))
 
@@ -186,56 +195,24 @@ class Served:
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON, under the names of KEYS."""
-        q = self.question
-        average, worst = self.page_waste
-        best = self.batch_for_latency
-        cost, sustained = self.cost, self.sustained
-        packing = packing_of(q.stored)
-        values: dict[str, object] = {
-            "schema": SCHEMA,
-            "command": "serve",
-            "model": q.name,
-            "parameters": self.parameters,
-            "active_parameters": self.active_parameters,
-            "accelerator": self.chip.name,
-            "published_weights": q.config.stored or None,
-            "peak_flops_per_second": self.chip.peak,
-            "bandwidth_bytes_per_second": self.chip.bandwidth,
-            "bits_per_weight": PACKINGS[packing].bits_per_weight if packing in PACKINGS else None,
-            "chunk": q.pass_tokens,
-            "weight_bytes": dict(self.weights.items()),
-            "cache_bytes": self.cache_bytes,
-            "cache_bytes_per_token": self.cache_bytes_per_token,
-            "working_bytes": self.working_bytes,
-            "logits_bytes": self.logits_bytes,
-            "page_tokens": q.page,
-            "page_waste_bytes": {"average": average, "worst": worst},
-            "allowance_bytes": dict(self.allowance.items()),
-            "available_bytes": self.chip.memory_bytes,
-            "largest_batch": self.largest_batch,
-            "prefill_seconds": _seconds(self.prefill),
-            "tokens": [
-                {
-                    "batch": batch, **_seconds(bounds), "tokens_per_second_most": batch / bounds.least,
-                    "tokens_per_second_least": batch / bounds.most, "total_bytes": self.total(batch),
-                    "fits": batch <= self.largest_batch,
-                }
-                for batch, bounds in self.tokens
-            ],
-            "batch_for_latency": best and {"at_best": best[0], "if_nothing_overlaps": best[1]},
-            "sustained": sustained and _throughput(sustained, q.output_tokens),
-            "cost_per_million_tokens": cost and _cost(cost),
-            "advice": [
-                {"change": one.change, "changes": dict(one.changes), "largest_batch": one.largest_batch} for one in self.advice
-            ],
-            "notes": list(self.notes),
-        }  # fmt: skip
-        return {key: values[key] if key in values else getattr(q, key) for key in KEYS}
+        asked = self.question
+        return {
+            key: value(self) if value else getattr(self if hasattr(self, key) else asked, key)
+            for key, (_, value) in _ROWS.items()
+        }
 
 
-def memory_fields(q: ServingQuestion, what: Chip) -> dict[str, Any]:
+def _row(answer: Served, batch: int, bounds: Bounds) -> dict[str, object]:
+    return {
+        "batch": batch, **_seconds(bounds), "tokens_per_second_most": batch / bounds.least,
+        "tokens_per_second_least": batch / bounds.most, "total_bytes": answer.total(batch),
+        "fits": batch <= answer.largest_batch,
+    }  # fmt: skip
+
+
+def memory_fields(q: ServingQuestion, what: Accelerator) -> dict[str, Any]:
     """The fields of an answer that are bytes on one accelerator."""
-    free, reason = allowance(q.allowance, memory_bytes=what.memory_bytes, count=q.count, context=what.context)
+    free, reason = allowance(q.allowance, device=what, count=q.count)
     each, before = (cache_bytes(q, prompt_program(q, tokens)) for tokens in (q.length, q.length - 1))
     return {
         "weights": weights(q), "cache_bytes": each, "cache_bytes_per_token": each - before,

@@ -5,11 +5,12 @@ from math import ceil, floor
 from typing import NamedTuple
 
 from cs336kit.predict._links import taken
-from cs336kit.predict._planner.chip import Chip, chip
+from cs336kit.predict._planner.chip import chip, peak_of
 from cs336kit.predict._serving.memory import cache_bytes, is_packed, leaf_bytes, made_again, prompt_program
 from cs336kit.predict._serving.question import ServingQuestion, options_of, packing_of
 from cs336kit.predict._writing.collectives import OF_EXPERTS
 from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.operations import Op, Program, Storage, Tensor
 from cs336kit.predict.programs import program
 
@@ -59,7 +60,7 @@ class _Work(NamedTuple):
         return _Work(*(mine + times * more for mine, more in zip(self, other, strict=True)))  # type: ignore[arg-type]
 
 
-def prompt_bounds(q: ServingQuestion, what: Chip) -> Bounds:
+def prompt_bounds(q: ServingQuestion, what: Accelerator) -> Bounds:
     """The passes of one prompt; only the last of all its positions has logits.
 
     The FLOPs of causal attention are those of one pass. Each pass reads the weights, and each but the first reads the cache of
@@ -100,7 +101,7 @@ def _of_the_past(q: ServingQuestion, whole: Program, further: int) -> _Work:
     return _Work(flops, flops, read, read + moved, read)
 
 
-def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None = None) -> Bounds:
+def token_bounds(q: ServingQuestion, what: Accelerator, batch: int, length: int | None = None) -> Bounds:
     """One token of each of `batch` sequences with `length` tokens in the cache, or with the prompt and the answer."""
     length = q.length if length is None else length
     # A page is written where it lies, and a window's pages hold what the window sees: as in tensors allocated once.
@@ -108,7 +109,7 @@ def token_bounds(q: ServingQuestion, what: Chip, batch: int, length: int | None 
     return _bounds(q, what, _work(q, what, walked, tokens=batch, rows=1))
 
 
-def answer_seconds(q: ServingQuestion, what: Chip, batch: int) -> tuple[float, float]:
+def answer_seconds(q: ServingQuestion, what: Accelerator, batch: int) -> tuple[float, float]:
     """Seconds of a token of each of `batch` sequences, averaged over the answer: at best, and if nothing overlaps."""
     prompt, output = q.prompt_tokens, q.output_tokens
     parts = min(output, _LENGTHS)
@@ -128,7 +129,7 @@ def visited_experts(experts: int, per_token: int, tokens: int) -> float:
     return experts * (1 - (1 - per_token / experts) ** tokens)
 
 
-def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows: int) -> _Work:
+def _work(q: ServingQuestion, what: Accelerator, walked: Program, *, tokens: int, rows: int) -> _Work:
     """One pass of `tokens` tokens, in which one of `rows` positions has logits; 0: none has.
 
     The program shares tokens among experts as equally as possible, so that min(E, N · k) experts are visited. The weights that
@@ -158,7 +159,7 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows:
             seen.update(weights, first)
         for wire in op.wires:
             sent += count * wire.bytes
-            took = taken(wire, what.as_accelerator(), q.per_node, q.between_nodes, walked.layout, count)
+            took = taken(wire, what, q.per_node, q.between_nodes, walked.layout, count)
             rings += took.inside + took.through + took.between
             links += max(seconds for ways in took.least for seconds in ways)
     if of_experts:
@@ -169,10 +170,11 @@ def _work(q: ServingQuestion, what: Chip, walked: Program, *, tokens: int, rows:
     return _Work(flops, packed, least, moved, cache, sent, rings, links)
 
 
-def _bounds(q: ServingQuestion, what: Chip, work: _Work) -> Bounds:
-    assert what.peak and what.bandwidth
+def _bounds(q: ServingQuestion, what: Accelerator, work: _Work) -> Bounds:
+    peak = peak_of(what)
+    assert peak
     flops, packed, least, moved, cache, sent, rings, links = work
-    compute = (packed / what.peak + (flops - packed) / _other_peak(q, what)) / q.efficiency
+    compute = (packed / peak + (flops - packed) / _other_peak(q, what, peak)) / q.efficiency
     bandwidth = what.bandwidth * q.efficiency
     memory = least / bandwidth
     times = {"compute": compute, "memory": memory, "links": links}
@@ -180,12 +182,11 @@ def _bounds(q: ServingQuestion, what: Chip, work: _Work) -> Bounds:
     return Bounds(times[bound], compute + moved / bandwidth + rings, flops, least, bound, sent, cache, compute, links)
 
 
-def _other_peak(q: ServingQuestion, what: Chip) -> float:
+def _other_peak(q: ServingQuestion, what: Accelerator, peak: float) -> float:
     """FLOP/s of products without a quantized matrix: attention, head and router compute in bf16 beside fp8 weights."""
-    assert what.peak
     if packing_of(q.stored) != "fp8" or q.peak_flops_per_second is not None or q.accelerator is None:
-        return what.peak
-    return chip(q.accelerator, precision="bf16", memory_bytes=what.memory_bytes).peak or what.peak
+        return peak
+    return peak_of(chip(q.accelerator, precision="bf16", memory_bytes=what.memory_bytes)[0]) or peak
 
 
 #: Operations that read as many rows of their first tensor as they write.

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cs336kit.predict._common.checks import at_most, fraction, given, known, positive_int, positive_number, shown
-from cs336kit.predict._links import node_of
-from cs336kit.predict._planner.chip import Chip, chip
+from cs336kit.predict._common.checks import checked, fraction, known, shown
+from cs336kit.predict._links import link_speed, node_of
+from cs336kit.predict._planner.chip import chip
 from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.devices import FLASH
@@ -120,19 +120,9 @@ def settled(q: ServingQuestion) -> ServingQuestion:
     if q.stored.endswith(EXPERTS) and not q.config.experts:
         raise ValueError(f"weights in {q.stored}, but this model has no experts: give {packing_of(q.stored)}")
     known("precision of a cache", q.cache, CACHE_TYPES)
-    # The checked values are used: an integer of numpy overflows, and JSON cannot write it.
-    checked: dict[str, Any] = {
-        "weights": q.stored,
-        "page": at_most("page", positive_int("page", q.page), LARGEST["context"]),
-    }
-    checked |= given(
-        q, positive_number, "latency", "memory_bytes", "peak_flops_per_second", "bandwidth", "price_per_hour", "between_nodes",
-        "link",
-    )  # fmt: skip
-    checked |= given(q, positive_int, "batch", "node", "chunk") | {"count": positive_int("count", q.count)}
-    checked["efficiency"] = fraction("efficiency", q.efficiency)
-    check_layout(q.config, Layout(tp=checked["count"]))
-    prompt, output = positive_int("prompt", q.prompt_tokens), positive_int("output", q.output_tokens)
+    q = replace(q, **checked(q, limits={"page": LARGEST["context"]}, efficiency=fraction, allowance=None))
+    check_layout(q.config, Layout(tp=q.count))
+    prompt, output = q.prompt_tokens, q.output_tokens
     try:
         check_sizes(q.config, batch=1, sequence=prompt + output)
     except ValueError:
@@ -146,33 +136,27 @@ def settled(q: ServingQuestion) -> ServingQuestion:
             f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.config.context:,}: "
             f"shorten one{otherwise}"
         ) from None
-    return replace(q, prompt=prompt, output=output, **checked)
+    return replace(q, weights=q.stored, prompt=prompt, output=output)
 
 
-def chip_of(q: ServingQuestion) -> Chip:
-    """The chip with the peak of the matrix products; fp8 weights use fp8 products if that peak is known."""
-    numbers = {
-        "memory_bytes": q.memory_bytes, "peak_flops_per_second": q.peak_flops_per_second, "bandwidth": q.bandwidth,
-        "link": q.link,
-    }  # fmt: skip
+def chip_of(q: ServingQuestion) -> tuple[Accelerator, tuple[str, ...]]:
+    """The chip, and notes about it, with the peak of the matrix products; fp8 weights use fp8 products if that peak is known."""
+    given = {name: getattr(q, name) for name in ("memory_bytes", "peak_flops_per_second", "bandwidth", "link")}
     products = "fp32" if q.stored == "fp32" else "bf16"
-    what = chip(q.accelerator, precision=products, **numbers)  # type: ignore[arg-type]
-    if what.link is None and q.count > 1 and q.per_node > 1:
+    what, notes = chip(q.accelerator, precision=products, **given)
+    if link_speed(what) is None and q.count > 1 and q.per_node > 1:
         raise ValueError(
             f"{what.title} has no sourced link to its neighbors: give link, that of one accelerator each way, such as 32e9 bytes "
             "per second (32GB/s), or take another accelerator"
         )
-    if what.bandwidth is None:
+    if "bandwidth" not in what.facts:
         raise ValueError("a latency needs the bandwidth of the memory: give bandwidth, such as 3.35e12")
     if packing_of(q.stored) == "fp8" and q.peak_flops_per_second is None and q.accelerator is not None:
         try:
-            return chip(q.accelerator, precision="fp8", **numbers)  # type: ignore[arg-type]
+            return chip(q.accelerator, precision="fp8", **given)
         except ValueError:
-            return replace(
-                what,
-                notes=(*what.notes, f"{what.name} has no sourced fp8 peak: products in bf16; --peak counts others"),
-            )
-    return what
+            notes = (*notes, f"{what.name} has no sourced fp8 peak: products in bf16; --peak counts others")
+    return what, notes
 
 
 def packing_of(weights: str) -> str:

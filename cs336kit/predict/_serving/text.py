@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cs336kit.predict._common.grid import as_text
 from cs336kit.predict._common.words import WIDTH, accelerators, digits, folded, row, size
+from cs336kit.predict._planner.chip import peak_of
 from cs336kit.predict._serving.question import packing_of
 from cs336kit.predict.packed import PACKINGS
 
@@ -51,7 +52,7 @@ def _head(answer: "Served") -> Iterator[str]:
     yield from folded(f"{q.name}: {what}", indent="  ", first="")
     many = f"{accelerators(q.count, chip.name)} (tensor parallel), each" if q.count > 1 else f"{chip.name},"
     many = "an accelerator as given," if many == "given," else many
-    yield f"on {many} {(chip.bandwidth or 0) / 1e12:.3g} TB/s and {(chip.peak or 0) / 1e12:,.4g} TFLOP/s"
+    yield f"on {many} {chip.bandwidth / 1e12:.3g} TB/s and {(peak_of(chip) or 0) / 1e12:,.4g} TFLOP/s"
     passes = f" in passes of {q.pass_tokens:,} tokens" * _has_chunks(answer)
     yield f"prompts of {q.prompt:,} tokens{passes}, answers of {q.output:,}"
 

@@ -4,6 +4,7 @@ import math
 
 from cs336kit import predict
 from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict._planner.chip import peak_of
 from cs336kit.predict._serving.question import WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.packed import EXPERTS
@@ -64,7 +65,7 @@ class DecodingExplorer(Explorer):
 
     def needs(self, batch: int) -> dict[str, float]:
         """Seconds that each would take alone, at the datasheet's rates."""
-        bounds, rates = self.curve[batch], {"bytes": self.chip.bandwidth, "FLOPs": self.chip.peak}
+        bounds, rates = self.curve[batch], {"bytes": self.chip.bandwidth, "FLOPs": peak_of(self.chip) or math.inf}
         reading = {name: size / rates["bytes"] for name, size in self.read(batch).items()}
         return {**reading, "FLOPs": bounds.flops / rates["FLOPs"]}
 
