@@ -73,7 +73,8 @@ def program(
       architecture, or "transformers:opt" names it; one that is not described here is refused. Only a training step or a pass
       without autograd is counted, on one rank or under dp, zero1, zero2 and fsdp, and attention is eager where a module has no
       fused one. Saved bytes are exact; the peak of a step is mostly within 1 % (BLOOM, whose GELU has a backward pass of its
-      own: up to 25 %; checkpointed Falcon: 10 %).
+      own: up to 25 %; checkpointed Falcon: 10 %; 6 % too low for checkpointed Cohere in bf16, and for OPT under autocast with
+      dropout).
 
     Errors: ValueError for impossible sizes and unknown names.
     """
