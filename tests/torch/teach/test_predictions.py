@@ -2,7 +2,6 @@
 
 import json
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from cs336kit import _journal, teach
+from cs336kit import _journal, _replacing, teach
 from cs336kit.teach import predictions
 
 
@@ -160,11 +159,11 @@ def test_a_failed_write_loses_nothing(file, monkeypatch):
     teach.reveal(2, of="products", counted=4)
     before = file.read_text()
 
-    def full(beside, text, **kwargs):
-        beside.write_bytes(text[:20].encode())
+    def full(beside, mode):
+        beside.write_bytes(b"half of i")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(_replacing, "open", full, raising=False)
     assert "No space left on device" in repr(teach.reveal(3, of="days", counted=4))
     assert file.read_text() == before and list(file.parent.iterdir()) == [file]
 
