@@ -19,14 +19,17 @@ class Layer(NamedTuple):
     window: int | None
     rope: bool
     sparse: bool
+    #: tokens of each of its experts; None for equal shares
+    routing: tuple[int, ...] | None = None
 
 
-def layers(config: TransformerConfig) -> list[Layer]:
-    """What each layer is, in order."""
+def layers(config: TransformerConfig, routing: Sequence[tuple[int, ...] | None] | None = None) -> list[Layer]:
+    """What each layer is, in order; `routing`: the tokens of its experts for each."""
     alike = config.window_layers is None and config.rope_layers is None and config.sparse_layers is None
-    if alike:
+    if alike and routing is None:
         return [Layer(config.window, config.positions == "rope", config.experts > 0)] * config.layers
-    return [Layer(config.window_of(i), config.has_rope(i), config.is_sparse(i)) for i in range(config.layers)]
+    each = zip(range(config.layers), routing or (None,) * config.layers, strict=True)
+    return [Layer(config.window_of(i), config.has_rope(i), config.is_sparse(i), sizes) for i, sizes in each]
 
 
 def stage_blocks(layers: int, stages: int, stage: int) -> range:

@@ -163,36 +163,45 @@ def saved_activation_bytes(
         config, batch=batch, sequence=sequence, precision=precision, attention=attention, checkpointing=checkpointing,
         **options,
     )  # fmt: skip
-    parts = Counter[str]()
-    _kept(walked.items, 1, parts, set())
-    return Breakdown(parts, unit="bytes")
+    return Breakdown(_kept(walked.items), unit="bytes")
 
 
 def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
     """Bytes that one block (the first) saves for its backward pass, by component; arguments as in `saved_activation_bytes`."""
     walked = program(config, batch=batch, sequence=sequence, **options)
     block, _ = next(blocks(walked.items))
-    parts = Counter[str]()
-    _kept(block.items, 1, parts, set())
-    return Breakdown(parts, unit="bytes")
+    return Breakdown(_kept(block.items), unit="bytes")
 
 
-def _kept(items: Sequence[Item], count: int, parts: Counter[str], seen: set[Storage]) -> None:
-    for item in items:
-        storages: tuple[Storage, ...] = ()
-        if isinstance(item, Op):
-            storages = item.keeps
-        elif isinstance(item, Repeat):
-            if item.checkpoint is None:
-                _kept(item.items, count * item.count, parts, seen)
-            elif item.name == "block":
-                parts["block inputs"] += count * item.count * item.checkpoint.bytes
-            else:
-                storages = (item.checkpoint,)
+def _kept(items: Sequence[Item]) -> dict[str, int]:
+    """Bytes of the storages that operations keep, each once, by name."""
+    parts: dict[str, int] = {}
+    seen: set[Storage] = set()
+
+    def walk(items: Sequence[Item], count: int) -> None:
+        for item in items:
+            if isinstance(item, Op):
+                keep(item.keeps, count)
+            elif isinstance(item, Repeat):
+                if item.checkpoint is None:
+                    walk(item.items, count * item.count)
+                elif item.name == "block":
+                    parts["block inputs"] = parts.get("block inputs", 0) + count * item.count * item.checkpoint.bytes
+                else:
+                    keep((item.checkpoint,), count)
+
+    def keep(storages: tuple[Storage, ...], count: int) -> None:
         for storage in storages:
-            if not storage.leaf and storage.name not in (INDICES, HOST_INDICES) and storage not in seen:
+            if not storage.leaf and storage not in seen and storage.name not in _NO_GRADIENTS:
                 seen.add(storage)
-                parts[storage.name] += storage.bytes * (1 if storage.shared else count)
+                parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * (1 if storage.shared else count)
+
+    walk(items, 1)
+    return parts
+
+
+#: Storages through which no gradient flows.
+_NO_GRADIENTS = (INDICES, HOST_INDICES)
 
 
 def kv_cache_bytes(

@@ -150,14 +150,14 @@ def decoder(
     make = LatentAttention if c.kv_latent else Attention
     caching = phase in ("prefill", "decode")
 
-    def write(kind: Layer, sizes: tuple[int, ...] | None, count: int, x: Tensor) -> Tensor:
+    def write(kind: Layer, count: int, x: Tensor) -> Tensor:
         """A block as often as it is repeated in a row; the next one starts from the output of the last."""
         # The cache of a window holds as many keys as the window sees; the new key is added to them, or replaces the oldest.
         beside = kind.window + (cache == "growing") if kind.window is not None else sequence
         keys = min(sequence, beside) if phase == "decode" else sequence
         turned = tables if kind.rope else None
         attend = make(b, c, kind, B, S, keys, attention, tables=turned, causal=causal, cache=cache if caching else "")
-        mlp = MLP(b, c, B * S, sparse=kind.sparse, routing=sizes, apart=unrolled)
+        mlp = MLP(b, c, B * S, sparse=kind.sparse, routing=kind.routing, apart=unrolled)
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
             before = len(b.leaves)
             y = _block(b, c, attend, mlp, x)
@@ -167,11 +167,11 @@ def decoder(
         return y
 
     own = stage_blocks(c.layers, layout.pp, stage)
-    kinds = list(zip(layers(c), routing or (None,) * c.layers, strict=True))[own.start : own.stop]
+    kinds = layers(c, routing)[own.start : own.stop]
     # The first block is unlike all others if its input is held by the stage, or if nothing before it is trained.
     apart = len(kinds) if unrolled else int(train and (stage > 0 or not x.needs_gradient))
     for kind in kinds[:apart]:
-        x = write(*kind, 1, x)
+        x = write(kind, 1, x)
     kinds = kinds[apart:]
     # The caller of backward on a stage's output holds the gradient that goes into its last block, and no other.
     held = [kinds.pop()] if train and stage < layout.pp - 1 and kinds else []
@@ -180,9 +180,9 @@ def decoder(
         # A pattern of different layers is listed once, however often it repeats.
         with b.repeat("blocks", times) if times > 1 else nullcontext():
             for count, kind in pattern:
-                x = write(*kind, count, x)
+                x = write(kind, count, x)
     for kind in held:
-        x = write(*kind, 1, x)
+        x = write(kind, 1, x)
     b.section = "end"
     output = x
     if stage < layout.pp - 1:

@@ -22,6 +22,7 @@ from tests.torch.predict.test_cuda_rules import MODELS, PRECISIONS, loss_on_cuda
 SEEN = dataclasses.replace(
     DEVICES["cuda"],
     kernels=tuple(dataclasses.replace(kernel, backward=Kernel("", {}).backward) for kernel in DEVICES["cuda"].kernels),
+    softmax_product=False,
 )
 
 
