@@ -53,7 +53,10 @@ def test_they_stand_for_the_sequence():
     ],
 )
 def test_what_each_layer_is(given, kinds):
-    assert layers(TransformerConfig(layers=2, d_model=16, heads=4, vocab=32, context=8, **given)) == kinds
+    config = TransformerConfig(layers=2, d_model=16, heads=4, vocab=32, context=8, **given)
+    assert layers(config) == [(*kind, None) for kind in kinds]
+    sizes = [(3, 5), (4, 4)]
+    assert layers(config, sizes) == [(*kind, tokens) for kind, tokens in zip(kinds, sizes, strict=True)]
 
 
 def test_stages_that_are_alike_are_known_by_the_first_of_them():
