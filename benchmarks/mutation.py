@@ -223,7 +223,7 @@ def main(rooms: list[str], count: int, seed: int, jobs: int, only: str, limit: f
     )
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs, "", _copied, (folder, files)) as pool:
         for room in rooms:
-            modules = [name for name in files if re.fullmatch(rf"cs336kit/{room}/.*{only}.*\.py", name)]
+            modules = [name for name in files if re.fullmatch(rf"cs336kit/{room}/.*(?:{only}).*\.py", name)]
             every = [mutant for name in modules for mutant in mutants(name, (ROOT / name).read_text(encoding="utf-8"))]
             drawn = random.Random(seed).sample(every, min(count, len(every)))
             record, words = Record(room, files, jobs), []
