@@ -105,7 +105,7 @@ def in_options(sentence: str) -> str:
     short, long = (
         "|".join(f for f in fields - {"model", "name"} if ("_" in f) is several) for several in (False, True)
     )
-    sentence = sentence.replace(" (int)", "").replace("such as 0.08", "such as 8%")
+    sentence = sentence.replace(" (int)", "")
     for field in fields - {"model", "name", *_OF_FIELDS} | {"memory_bytes", "lora_targets"}:
         sentence = re.sub(rf"(?<![\w.]){field}=(?:'([^']*)'|([\w.+-]+))", rf"{option_of(field)} \1\2", sentence)
     # A word of plain English is the field only where something is said of it, or where it is asked for.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from cs336kit.predict._common.breakdown import Breakdown
 from cs336kit.predict._common.checks import finite_results
+from cs336kit.predict._common.words import plain_values
 from cs336kit.predict._planner.changes import Advice
 from cs336kit.predict._planner.chip import peak_of
 from cs336kit.predict._planner.memory import Asked
@@ -238,11 +239,7 @@ class Plan:
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON, under the names of KEYS: counts are ints, bytes are bytes, days a float."""
-        asked = self.question
-        return {
-            key: value(self) if value else getattr(self if hasattr(self, key) else asked, key)
-            for key, (_, value) in _ROWS.items()
-        }
+        return plain_values(self, _ROWS)
 
 
 def _bounds(values: tuple[float | None, float | None] | None) -> dict[str, float | None] | None:

@@ -117,5 +117,5 @@ def check_room(free: Breakdown, memory_bytes: int) -> None:
         gigabytes = "; memory_bytes counts bytes, such as 80e9" if memory_bytes < 2**20 else ""
         raise ValueError(
             f"an allowance of {free.total / 2**30:,.2f} GiB leaves nothing of {memory_bytes / 2**30:,.2f} GiB: give less, or "
-            f"a fraction of the memory such as 0.08{gigabytes}"
+            f"a fraction of the memory{gigabytes}"
         )

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.predict._common.words import plain_values
 from cs336kit.predict._planner.chip import allowance, peak_of
 from cs336kit.predict._serving.bounds import Bounds
 from cs336kit.predict._serving.memory import cache_bytes, prompt_program, weights, working_bytes
@@ -195,11 +196,7 @@ class Served:
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON, under the names of KEYS."""
-        asked = self.question
-        return {
-            key: value(self) if value else getattr(self if hasattr(self, key) else asked, key)
-            for key, (_, value) in _ROWS.items()
-        }
+        return plain_values(self, _ROWS)
 
 
 def _row(answer: Served, batch: int, bounds: Bounds) -> dict[str, object]:
