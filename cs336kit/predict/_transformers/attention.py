@@ -56,7 +56,7 @@ class Attention:
         q, k, v = (Heads(t, split=self.how.qkv == "split") for t in views)
         if self.how.qkv == "indexed":
             k, v = (
-                Heads(b.op(f"{name}/pick", "copy", [t.x], t.x.shape, name=name))
+                Heads(b.op(f"{name}/pick", "copy", (t.x,), t.x.shape, name=name))
                 for name, t in (("key", k), ("value", v))
             )
             held += [k.x, v.x]
@@ -71,7 +71,7 @@ class Attention:
                 x = b.cast("fp32", x, "fp32")
             if self.how.rope == "own tables":
                 tables = tuple(
-                    b.op(t, "repeat", [], (1, S, 1, width), dtype=dtype, name="rotary tables")
+                    b.op(t, "repeat", (), (1, S, 1, width), dtype=dtype, name="rotary tables")
                     for t in ("cosine", "sine")
                 )  # type: ignore[assignment]
             halves = b.chunk("halves", x)
@@ -97,7 +97,7 @@ class Attention:
             return given
         if n == 1:
             return Heads(self.b.view(given.x, B, self.c.heads, S, h), expanded=True)
-        return Heads(self.b.op(f"{name}/repeat", "repeat", [given.x], (B, self.c.heads, S, h), name=name), True)
+        return Heads(self.b.op(f"{name}/repeat", "repeat", (given.x,), (B, self.c.heads, S, h), name=name), True)
 
     def _fused(self, q: Heads, k: Heads, v: Heads, window: int | None) -> Tensor:
         b, c = self.b, self.c
@@ -105,7 +105,7 @@ class Attention:
         # A window as long as the sequence cuts nothing off, but there is a mask anyway.
         if self.how.masked or (window is not None and window <= self.S):
             mask = b.op(
-                "mask/fp", "where", [], (self.B, 1, self.S, self.S), dtype=b.policy.products, name="window mask"
+                "mask/fp", "where", (), (self.B, 1, self.S, self.S), dtype=b.policy.products, name="window mask"
             )
             if not self.how.broadcast:
                 k, v = self._repeated("key", k), self._repeated("value", v)
@@ -141,7 +141,7 @@ class Attention:
         x, y = (self._factor(t, name) for t, name in ((q, "query"), (k, "key")))
         scores = b.matmul("scores", x, y, pairs, flops, component="attention scores")
         if not how.baddbmm:
-            scaled = b.op("scale", "mul", [scores], pairs)
+            scaled = b.op("scale", "mul", (scores,), pairs)
             b.free(scores)
             scores = scaled
         if c.attention_softcap is not None:

@@ -87,12 +87,12 @@ def decoder(
     x = modules.dropped("embedding", "embedding dropout", x, "embedding dropout mask")
     if c.positions == "rope":
         shape, kind = (1, 1, S, c.rotary_width), "fp32" if how.rope == "returned" else policy.weights
-        cosine, sine = (b.op(name, "table", [], shape, dtype=kind, name="rotary tables") for name in ("cosine", "sine"))
+        cosine, sine = (b.op(name, "table", (), shape, dtype=kind, name="rotary tables") for name in ("cosine", "sine"))
         cosine.storage.shared = sine.storage.shared = True
         attend.tables = cosine, sine
     mask = None
     if attend.method == "eager":
-        mask = attend.mask = b.op("mask", "mask", [], (B, 1, S, S), dtype=policy.weights, name="mask")
+        mask = attend.mask = b.op("mask", "mask", (), (B, 1, S, S), dtype=policy.weights, name="mask")
         mask.storage.shared = True
     b.ranks.parameters(b.leaves)
     b.mark("embedding")

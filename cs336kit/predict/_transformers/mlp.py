@@ -31,32 +31,32 @@ class MLP:
         """The function between the matrices; x is freed."""
         b, kind = self.b, self.c.mlp
         if kind in ("relu", "reglu"):
-            y = b.op(place, "relu", [x], x.shape, keeps_output=True, name=name)
+            y = b.op(place, "relu", (x,), x.shape, keeps_output=True, name=name)
         elif kind == "gelu_new" and not self.how.own_gelu:
             y = self._gelu_new(place, x, name)
         elif kind == "swiglu":
-            y = b.op(place, "silu", [x], x.shape, keeps=[x], name=name)
+            y = b.op(place, "silu", (x,), x.shape, keeps=(x,), name=name)
         else:
-            y = b.op(place, "gelu", [x], x.shape, keeps=[x], name=name)
+            y = b.op(place, "gelu", (x,), x.shape, keeps=(x,), name=name)
         b.free(x)
         return y
 
     def _gelu_new(self, place: str, x: Tensor, name: str) -> Tensor:
         """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), in Python's order: each result is freed once it is used."""
         b, kept = self.b, x.storage.name
-        half = b.op(f"{place}/half", "mul", [x], x.shape, name=kept)
+        half = b.op(f"{place}/half", "mul", (x,), x.shape, name=kept)
         base = b.in_fp32("pow", place, x, name=kept)
-        cube = b.op(f"{place}/cube", "pow", [base], x.shape, keeps=[base])
+        cube = b.op(f"{place}/cube", "pow", (base,), x.shape, keeps=(base,))
         b.free(base, unless=x)
-        small = b.op(f"{place}/small", "mul", [cube], x.shape)
+        small = b.op(f"{place}/small", "mul", (cube,), x.shape)
         b.free(cube)
         total = b.add(f"{place}/sum", x, small)
         b.free(small)
-        inner = b.op(f"{place}/inner", "mul", [total], x.shape)
+        inner = b.op(f"{place}/inner", "mul", (total,), x.shape)
         b.free(total)
-        tanh = b.op(f"{place}/tanh", "tanh", [inner], x.shape, keeps_output=True, name=kept)
+        tanh = b.op(f"{place}/tanh", "tanh", (inner,), x.shape, keeps_output=True, name=kept)
         b.free(inner)
-        one = b.op(f"{place}/1 + tanh", "add", [tanh], x.shape, passes=True, name=kept)
+        one = b.op(f"{place}/1 + tanh", "add", (tanh,), x.shape, passes=True, name=kept)
         b.free(tanh)
         y = b.mul(f"{place}/product", half, one, name=name)
         b.free(half, one)
@@ -72,11 +72,11 @@ class MLP:
         wide = b.cast("scores/fp32", given, "fp32")
         soft = b.softmax_in("fp32", "softmax", wide, name="routing weights")
         chosen = Storage(INDICES, 8 * rows)
-        top = b.op("topk", "topk", [soft], (N, k), statistics=(chosen,), watched=soft.bytes)
-        total = b.op("sum", "sum", [top], (N, 1), name="routing weights")
+        top = b.op("topk", "topk", (soft,), (N, k), statistics=(chosen,), watched=soft.bytes)
+        total = b.op("sum", "sum", (top,), (N, 1), name="routing weights")
         # The division is in place, so it saves a copy of what it divides.
         before = Storage("routing weights", 4 * rows)
-        shares = b.op("normalize", "div", [top, total], (N, k), keeps=[total], statistics=(before,))
+        shares = b.op("normalize", "div", (top, total), (N, k), keeps=(total,), statistics=(before,))
         b.free(wide, unless=given)
         b.free(given, soft, top, total)
         order = Tensor((rows,), "int64", chosen, False)
@@ -87,14 +87,14 @@ class MLP:
         mine = b.converted("cast", mine, kind, name="mlp inputs")
         both = self._grouped("gate and up", mine, 2 * F, ("mlp gate", "mlp up"), "gate and up")
         gate, up = b.chunk("halves", both)
-        silu = b.op("silu", "silu", [gate], (rows, F), keeps=[gate], name="silu")
+        silu = b.op("silu", "silu", (gate,), (rows, F), keeps=(gate,), name="silu")
         hidden = b.mul("product", silu, up, name="mlp down's input")
         b.free(both, silu)
         out = self._grouped("down", hidden, D, ("mlp down",), "expert outputs")
         weighted = b.mul("weighted", out, weight)
         b.free(mine, hidden, out, weight)
         ordered = b.index("original order", weighted, order, (rows, D), name="expert outputs")
-        summed = b.op("sum of experts", "sum", [ordered], (N, D))
+        summed = b.op("sum of experts", "sum", (ordered,), (N, D))
         b.free(weighted, ordered)
         return b.view(b.converted("cast", summed, x.dtype), *x.shape)
 
@@ -105,7 +105,7 @@ class MLP:
         weights = [b.parameter(component, E, outputs // len(components), inputs) for component in components]
         flops = 2 * rows * inputs * outputs
         y = b.op(
-            place, "matmul", [x, *weights], (rows, outputs), keeps=[x], name=name, flops=((components[0], flops),),
+            place, "matmul", (x, *weights), (rows, outputs), keeps=(x,), name=name, flops=((components[0], flops),),
             gradient_flops=flops,
         )  # fmt: skip
         product = b.items[-1]

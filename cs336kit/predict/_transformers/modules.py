@@ -39,16 +39,16 @@ class Modules:
         few = (*x.shape[:-1], 1)
         squared = wide
         if kind == "centered":
-            mean = b.op(f"{place}/mean of x", "mean", [wide], few)
+            mean = b.op(f"{place}/mean of x", "mean", (wide,), few)
             # The module subtracts the mean twice, once for the variance and once for the result.
             squared = b.add(f"{place}/center for variance", wide, mean, name=place)
             made.append(squared)
         square = b.op(
-            f"{place}/square", "square", [squared], x.shape, keeps=[squared], scratch=(squared.bytes, squared.bytes)
+            f"{place}/square", "square", (squared,), x.shape, keeps=(squared,), scratch=(squared.bytes, squared.bytes)
         )
-        variance = b.op(f"{place}/mean", "mean", [square], few)
-        shifted = b.op(f"{place}/add eps", "add", [variance], few, passes=True)
-        inverse = b.op(f"{place}/rsqrt", "rsqrt", [shifted], few, keeps_output=True, name=place)
+        variance = b.op(f"{place}/mean", "mean", (square,), few)
+        shifted = b.op(f"{place}/add eps", "add", (variance,), few, passes=True)
+        inverse = b.op(f"{place}/rsqrt", "rsqrt", (shifted,), few, keeps_output=True, name=place)
         centered = wide
         if kind == "centered":
             centered = b.add(f"{place}/center", wide, mean, name=place)
@@ -65,7 +65,7 @@ class Modules:
         if kind in ("offset", "centered"):
             factor = b.cast(f"{place}/weight", weight, "fp32", name=f"copies of {component}")
         if kind == "offset":
-            raised = b.op(f"{place}/1 + weight", "add", [factor], (D,), passes=True, name=f"copies of {component}")
+            raised = b.op(f"{place}/1 + weight", "add", (factor,), (D,), passes=True, name=f"copies of {component}")
             b.free(factor, unless=weight)
             factor = raised
         scaled = b.mul(f"{place}/scale", normed, factor, name=name)

@@ -22,7 +22,7 @@ class Builder(Writer):
 
     def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """x.to(dtype): a copy, or x itself if it has this type."""
-        return x if x.dtype == dtype else self.op(place, "cast", [x], x.shape, dtype=dtype, name=name)
+        return x if x.dtype == dtype else self.op(place, "cast", (x,), x.shape, dtype=dtype, name=name)
 
     def converted(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """The same, and x is freed if there is a copy."""
@@ -66,7 +66,7 @@ class Builder(Writer):
         b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
         given, source, packed = x, x, None
         if self.packs(component, W.shape):
-            packed, W = W, self.op(f"{place}/unpack", "unpack", [W], W.shape, dtype=self.policy.products)
+            packed, W = W, self.op(f"{place}/unpack", "unpack", (W,), W.shape, dtype=self.policy.products)
         copied: list[Tensor] = []
         if self.policy.casts:
             # In the order in which torch evaluates its arguments: the last one first.
@@ -135,14 +135,14 @@ class Builder(Writer):
             gradients.append(Gradient(W, W.elements * size, (), flops))
         elements = x.elements // x.shape[-1] * outputs
         output = Storage(name or place, elements * size)
-        keeps = [W.storage] if x.needs_gradient else []
+        keeps: tuple[Storage, ...] = (W.storage,) if x.needs_gradient else ()
         if W.needs_gradient:
-            keeps.append(x.storage)
+            keeps += (x.storage,)
         result = Tensor((*x.shape[:-1], outputs), x.dtype, output, bool(gradients), None, elements)
         inputs = (x, W) if b is None else (x, W, b)
         self.items.append(
             Op(
-                self.prefix + place, "linear", inputs, (result,), (output,), tuple(keeps), tuple(gradients), self.part,
+                self.prefix + place, "linear", inputs, (result,), (output,), keeps, tuple(gradients), self.part,
                 flops=((component, flops),),
             )
         )  # fmt: skip
@@ -159,7 +159,7 @@ class Builder(Writer):
         rows = x.elements // D
         kind = self.device.statistics.get(x.dtype, scale[0].dtype if scale else x.dtype)
         statistics = tuple([Storage(kept_as, ELEMENT_BYTES[kind] * rows) for _ in range(2)])
-        y = self.op(place, "layer_norm", [x, *scale], x.shape, name=name, keeps=[x, *scale], statistics=statistics)
+        y = self.op(place, "layer_norm", (x, *scale), x.shape, name=name, keeps=(x, *scale), statistics=statistics)
         self.free(x, unless=given)
         return y
 
@@ -171,13 +171,13 @@ class Builder(Writer):
         wide = self.cast(f"{place}/fp32", x, "fp32", name=kept_as)
         row, few = wide.elements * 4, 4 * prod(rows)
         # Backward of a power: grad · (exponent · self.pow(exponent − 1)) has two more temporary tensors.
-        square = self.op(f"{place}/square", "square", [wide], wide.shape, keeps=[wide], scratch=(row, row))
-        mean = self.op(f"{place}/mean", "mean", [square], (*rows, 1))
+        square = self.op(f"{place}/square", "square", (wide,), wide.shape, keeps=(wide,), scratch=(row, row))
+        mean = self.op(f"{place}/mean", "mean", (square,), (*rows, 1))
         self.free(square)
-        shifted = self.op(f"{place}/add eps", "add", [mean], mean.shape, passes=True)
+        shifted = self.op(f"{place}/add eps", "add", (mean,), mean.shape, passes=True)
         self.free(mean)
         inverse = self.op(
-            f"{place}/rsqrt", "rsqrt", [shifted], mean.shape, keeps_output=True, name=kept_as, scratch=(few, few)
+            f"{place}/rsqrt", "rsqrt", (shifted,), mean.shape, keeps_output=True, name=kept_as, scratch=(few, few)
         )
         self.free(shifted)
         normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
@@ -212,19 +212,19 @@ class Builder(Writer):
 
     def softcap(self, place: str, x: Tensor, *, name: str, early: bool = False) -> Tensor:
         """cap · tanh(x / cap), which saves the tanh; x is freed at its end, or `early`, where each operation is a line."""
-        divided = self.op(f"{place}/div", "div", [x], x.shape)
+        divided = self.op(f"{place}/div", "div", (x,), x.shape)
         if early:
             self.free(x)
-        tanh = self.op(f"{place}/tanh", "tanh", [divided], x.shape, keeps_output=True, name=name)
+        tanh = self.op(f"{place}/tanh", "tanh", (divided,), x.shape, keeps_output=True, name=name)
         self.free(divided)
-        capped = self.op(f"{place}/mul", "mul", [tanh], x.shape)
+        capped = self.op(f"{place}/mul", "mul", (tanh,), x.shape)
         self.free(tanh, *([] if early else [x]))
         return capped
 
     def rotate(self, x: Tensor, halves: tuple[Tensor, ...], tables: tuple[Tensor, Tensor], *, name: str) -> Tensor:
         """x · cosine + (−second half, first half) · sine."""
         straight = self.mul("cosine", x, tables[0])
-        negative = self.op("negate", "neg", [halves[1]], (*x.shape[:-1], x.shape[-1] // 2))
+        negative = self.op("negate", "neg", (halves[1],), (*x.shape[:-1], x.shape[-1] // 2))
         turned = self.cat("exchange", negative, halves[0], x.shape)
         self.free(negative)
         crossed = self.mul("sine", turned, tables[1])
@@ -237,7 +237,7 @@ class Builder(Writer):
         """x times a number, which saves nothing; x itself if the number is 1."""
         if factor == 1:
             return x
-        y = self.op(place, "mul", [x], x.shape, name=x.storage.name)
+        y = self.op(place, "mul", (x,), x.shape, name=x.storage.name)
         self.free(x)
         return y
 
@@ -250,7 +250,7 @@ class Builder(Writer):
         dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
         shape = x.shape if x.elements >= y.elements else y.shape
         return self.op(
-            place, "add", [x, y], shape, dtype=dtype, passes=True, name=name, over=x.storage if over else None
+            place, "add", (x, y), shape, dtype=dtype, passes=True, name=name, over=x.storage if over else None
         )
 
     def chunk(self, place: str, x: Tensor) -> tuple[Tensor, ...]:
@@ -277,7 +277,7 @@ class Builder(Writer):
     def mul(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
         """x · y; saves each factor that the other's gradient needs."""
         dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
-        return self.op(place, "mul", [x, y], x.shape, dtype=dtype, keeps=_factors(x, y), name=name)
+        return self.op(place, "mul", (x, y), x.shape, dtype=dtype, keeps=_factors(x, y), name=name)
 
     def dropout(self, place: str, x: Tensor, probability: float, *, mask: str, name: str = "") -> Tensor:
         """F.dropout: a mask as wide as x and then a product, or one kernel that computes both, with the device's mask."""
@@ -285,11 +285,11 @@ class Builder(Writer):
             return x
         if self.device.dropout_mask:
             kept = Storage(mask, x.elements * ELEMENT_BYTES[self.device.dropout_mask])
-            y = self.op(place, "dropout", [x], x.shape, statistics=(kept,), name=name)
+            y = self.op(place, "dropout", (x,), x.shape, statistics=(kept,), name=name)
             self.free(x)
             return y
-        noise = self.op(f"{place}/mask", "bernoulli", [], x.shape, dtype=x.dtype, name=mask)
-        y = self.op(place, "dropout", [x], x.shape, keeps=[noise], name=name)
+        noise = self.op(f"{place}/mask", "bernoulli", (), x.shape, dtype=x.dtype, name=mask)
+        y = self.op(place, "dropout", (x,), x.shape, keeps=(noise,), name=name)
         self.free(x, noise)
         return y
 
@@ -313,7 +313,7 @@ class Builder(Writer):
         # Whether each score is −inf, whether all of a row are, and a zero.
         passing = (x.elements, x.elements // x.shape[-1], 4) if safe else ()
         return self.op(
-            place, "softmax", [x], x.shape, dtype=dtype, keeps_output=True, name=name, scratch=scratch, passing=passing
+            place, "softmax", (x,), x.shape, dtype=dtype, keeps_output=True, name=name, scratch=scratch, passing=passing
         )
 
     def merge_heads(self, z: Tensor) -> Tensor:
@@ -328,12 +328,12 @@ class Builder(Writer):
 
     def copy(self, place: str, x: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """A reshape that cannot be a view: a copy, whose gradient is passed on as it is."""
-        return self.op(place, "copy", [x], shape, name=name, passes=True)
+        return self.op(place, "copy", (x,), shape, name=name, passes=True)
 
     def matmul(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str) -> Tensor:
         """A batched product x @ y; saves each factor that the other's gradient needs."""
         counted = ((component, flops),)
-        return self.op(place, "matmul", [x, y], shape, keeps=_factors(x, y), flops=counted, gradient_flops=flops)
+        return self.op(place, "matmul", (x, y), shape, keeps=_factors(x, y), flops=counted, gradient_flops=flops)
 
     def embedding(self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """Rows of a table; its gradient is a table of zeros with the rows' gradients added."""
@@ -342,11 +342,11 @@ class Builder(Writer):
         )
         if self.layout.tp > 1:  # which of the tokens are in this rank's part of the table
             scratch = (*scratch, ELEMENT_BYTES[tokens.dtype] * tokens.elements)
-        return self.op(place, "embedding", [table, tokens], shape, name=name, scratch=scratch)
+        return self.op(place, "embedding", (table, tokens), shape, name=name, scratch=scratch)
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
         """Chosen rows of x; saves the indices. Its gradient is written into zeros of x's size."""
-        return self.op(place, "index", [x, rows], shape, keeps=[rows], watched=x.bytes, name=name)
+        return self.op(place, "index", (x, rows), shape, keeps=(rows,), watched=x.bytes, name=name)
 
     def index_add(self, place: str, x: Tensor, rows: Tensor, source: Tensor) -> Tensor:
         """x[rows] += source in place; saves indices and source. x's gradient is passed on, source's is taken from its rows."""
@@ -361,12 +361,11 @@ class Builder(Writer):
         return result
 
 
-def _factors(x: Tensor, y: Tensor) -> list[Tensor]:
+def _factors(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     """The factors of a product that the other's gradient needs."""
-    kept = [x] if y.needs_gradient else []
     if x.needs_gradient:
-        kept.append(y)
-    return kept
+        return (x, y) if y.needs_gradient else (y,)
+    return (x,) if y.needs_gradient else ()
 
 
 def norm(

@@ -85,13 +85,13 @@ class Ranks:
             return x
         if not self.layout.sp:
             back = (self._wire("all-reduce", "tp", x.bytes, "backward"),) if x.needs_gradient else ()
-            return self.b.op(place, "copy to ranks", [x], x.shape, alias=True, wires=back)
+            return self.b.op(place, "copy to ranks", (x,), x.shape, alias=True, wires=back)
         B, S, D = x.shape
         size = x.bytes * self.layout.tp
         wires = self._both(x, "all-gather", "reduce-scatter", "tp", size)
         # In both passes, there is another copy of it to send, in which each rank's positions are contiguous.
         return self.b.op(
-            place, "all-gather", [x], (B, S * self.layout.tp, D), name=x.storage.name, scratch=(size,), wires=wires
+            place, "all-gather", (x,), (B, S * self.layout.tp, D), name=x.storage.name, scratch=(size,), wires=wires
         )
 
     def leave(self, x: Tensor, place: str = "leave", *, name: str = "") -> Tensor:
@@ -102,17 +102,17 @@ class Ranks:
         if self.layout.sp:
             wires = self._both(x, "reduce-scatter", "all-gather", "tp", x.bytes)
             shape = (B, S // self.layout.tp, D)
-            y = self.b.op(place, "reduce-scatter", [x], shape, name=name, scratch=(x.bytes,), wires=wires)
+            y = self.b.op(place, "reduce-scatter", (x,), shape, name=name, scratch=(x.bytes,), wires=wires)
         else:
             wires = (self._wire("all-reduce", "tp", x.bytes),)
-            y = self.b.op(place, "all-reduce", [x], x.shape, passes=True, name=name, wires=wires)
+            y = self.b.op(place, "all-reduce", (x,), x.shape, passes=True, name=name, wires=wires)
         self.b.free(x)
         return y
 
     def summed(self, place: str, rows: int) -> None:
         """One fp32 number of each row, summed (or compared) over the ranks that divide the vocabulary."""
         wire = self._wire("all-reduce", "tp", 4 * rows)
-        self.b.free(self.b.op(place, "all-reduce", [], (rows,), dtype="fp32", wires=(wire,)))
+        self.b.free(self.b.op(place, "all-reduce", (), (rows,), dtype="fp32", wires=(wire,)))
 
     # -- context and expert parallel -----------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Ranks:
             # In the backward pass, their gradients travel with them, and one step further, to their own rank.
             both = self._wire("ring", "cp", (cp - 1) * size), self._wire("ring", "cp", (2 * cp - 1) * size, "backward")
             arriving = self.b.op(
-                "exchange", "ring", [], (2 * (k.elements + v.elements),), dtype=k.dtype,
+                "exchange", "ring", (), (2 * (k.elements + v.elements),), dtype=k.dtype,
                 wires=both[: 1 + k.needs_gradient],
             )  # fmt: skip
             return k, v, [arriving]
@@ -138,7 +138,7 @@ class Ranks:
         for name, t in (("key", k), ("value", v)):
             wires = self._both(t, "all-gather", "reduce-scatter", "cp", t.bytes * cp)
             shape = (*t.shape[:-2], t.shape[-2] * cp, t.shape[-1])
-            every.append(self.b.op(f"{name}/gather", "all-gather", [t], shape, name=name, wires=wires))
+            every.append(self.b.op(f"{name}/gather", "all-gather", (t,), shape, name=name, wires=wires))
         return every[0], every[1], every
 
     def ring_bytes(self, k: Tensor, v: Tensor) -> tuple[int, ...]:
@@ -148,7 +148,7 @@ class Ranks:
     def exchange(self, place: str, x: Tensor, *, experts: int, name: str = "") -> Tensor:
         """Rows of tokens, `experts` of each, go to the ranks that have their experts, or come back; so do their gradients."""
         wires = self._both(x, "all-to-all", "all-to-all", "ep", x.bytes, experts)
-        return self.b.op(place, "all-to-all", [x], x.shape, name=name, wires=wires)
+        return self.b.op(place, "all-to-all", (x,), x.shape, name=name, wires=wires)
 
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 

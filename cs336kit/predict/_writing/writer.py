@@ -1,6 +1,6 @@
 """Writes a program: items in order, repetition, parameters, and operations whose gradients follow from shapes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import prod
 
@@ -164,12 +164,11 @@ class Writer:
         self,
         place: str,
         kind: str,
-        inputs: Sequence[Tensor],
+        inputs: tuple[Tensor, ...],
         shape: tuple[int, ...],
-        *,
         dtype: str = "",
         name: str = "",
-        keeps: Iterable[Tensor] = (),
+        keeps: tuple[Tensor, ...] = (),
         keeps_output: bool = False,
         statistics: tuple[Storage, ...] = (),
         passes: bool = False,
@@ -177,7 +176,7 @@ class Writer:
         watched: int = 0,
         passing: tuple[int, ...] = (),
         over: Storage | None = None,
-        flops: Sequence[tuple[str, int]] = (),
+        flops: tuple[tuple[str, int], ...] = (),
         gradient_flops: int = 0,
         alias: bool = False,
         wires: tuple[Wire, ...] = (),
@@ -221,8 +220,8 @@ class Writer:
         result = Tensor(shape, dtype, output, bool(gradients), object() if alias else None, elements)
         self.items.append(
             Op(
-                self.prefix + place, kind, tuple(inputs), (result,), () if alias else (output, *statistics), kept, gradients,
-                self.part, scratch, watched, passing, over, tuple(flops), wires,
+                self.prefix + place, kind, inputs, (result,), () if alias else (output, *statistics), kept, gradients,
+                self.part, scratch, watched, passing, over, flops, wires,
             )
         )  # fmt: skip
         return result
