@@ -84,6 +84,7 @@ def ask(line):
 @example("mixtral-8x7b --accelerator l40s --batch 6 --sequence 512 --layout dp=2,fsdp=4 --optimizer muon")
 @example("llama-2-13b --accelerator l40s --batch 4 --sequence 2048 --optimizer muon --global-batch 16")
 @example("llama-3-70b --layout tp=8 --sequence 8192")
+@example("mixtral-8x7b --batch 16 --sequence 1024 --layout fsdp=4,tp=2 --precision autocast --accumulate 4")
 def test_advice_that_is_followed_fits_and_costs_what_it_says(line):
     try:
         answer = ask(line)

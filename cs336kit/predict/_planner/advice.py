@@ -7,8 +7,7 @@ from math import inf
 from typing import Any
 
 from cs336kit.predict._planner.changes import (
-    IN_PASSES,
-    PLACED,
+    OF_LAYOUT,
     REPLICAS,
     Advice,
     Change,
@@ -41,7 +40,7 @@ def advice(q: Question, chip: Accelerator) -> tuple[Advice, ...]:
     def priced(chosen: list[Change]) -> Advice:
         changes = _merged(q, chosen)
         slower, costs = cost(q, chip, chosen, replace(q, **changes))
-        words = " and ".join(one.words.format(**changes) for one in chosen)
+        words = " and ".join(_in_words(chosen, changes))
         return Advice(words, changes, slower, "together " * (len(chosen) > 1) + costs)
 
     singles = [(priced([one]), one) for one in single_changes(q, over) if over(**one.changes) < inf]
@@ -57,6 +56,16 @@ def advice(q: Question, chip: Accelerator) -> tuple[Advice, ...]:
         if over(**_merged(q, chosen)) <= 0:
             return (priced(_needed(chosen, lambda some: over(**_merged(q, some)) <= 0)), *more)
     return more or tuple(_more_accelerators(q, chip, over, [one for one in chosen if not one.unknown]))
+
+
+def _in_words(chosen: list[Change], changes: dict[str, Any], *, placed: bool = False) -> list[str]:
+    """Each change in words. All layouts are one option, which the last of them gives, or what follows if it is `placed` there."""
+    words = []
+    for one in reversed(chosen):
+        text = OF_LAYOUT.sub("", one.words) if placed else one.words
+        placed = placed or "{layout}" in text
+        words.append(text.format(**changes))
+    return words[::-1]
 
 
 def _sharding(q: Question, over: Over) -> Iterator[Advice]:
@@ -121,7 +130,5 @@ def _more_accelerators(q: Question, chip: Accelerator, over: Over, chosen: list[
     chosen = _needed(chosen, lambda some: (other := beside(some)) is not None and other[1]["count"] <= most)
     option, changes = beside(chosen) or found
     slower, costs = cost(q, chip, chosen, replace(q, **_merged(q, chosen)))
-    words = [one.words.replace(IN_PASSES + PLACED, IN_PASSES).format(**changes) for one in chosen]
-    yield Advice(
-        ", ".join([*words, option]), changes, slower, f"{costs}, and more accelerators{other_batch(q, changes)}"
-    )
+    words = ", ".join([*_in_words(chosen, changes, placed=True), option])
+    yield Advice(words, changes, slower, f"{costs}, and more accelerators{other_batch(q, changes)}")

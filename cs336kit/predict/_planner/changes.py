@@ -1,5 +1,6 @@
 """The changes that may make a run fit, one at a time, and what one or several of them cost in time."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -22,8 +23,8 @@ REPLICAS = ("dp", *STAGES)
 _LITTLE, _UNSEEN = 5e7, 5e-4
 #: The numbers of accelerators and of chunks that are tried are powers of two up to these exponents.
 _DOUBLINGS, _CHUNKS = 20, 6
-#: The options of the same batch in more micro-batches, and of a layout that asks for other ones.
-IN_PASSES, PLACED = "--batch {batch} --accumulate {accumulate}", " --layout {layout}"
+#: The option of a new layout in the words of a change, with what joins it to them.
+OF_LAYOUT = re.compile(r" \(--layout \{layout\}\)| --layout \{layout\}|--layout \{layout\}, ")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def _of_activations(q: Question, over: Over) -> Iterator[Change]:
         whole = divisors(q.batch, q.batch // 2)
         size = whole[max(0, largest(lambda n: over(**_split(q, whole[n - 1])) <= 0, len(whole)) - 1)]
         split = _split(q, size)
-        words = f"the same batch in more micro-batches ({IN_PASSES}{PLACED * ('layout' in split)})"
+        placed = " --layout {layout}" * ("layout" in split)
+        words = f"the same batch in more micro-batches (--batch {{batch}} --accumulate {{accumulate}}{placed})"
         yield Change(words, split, "no more FLOPs; smaller matrix products may run less well")
     if q.chunks == 1:
         chunks = next((2**i for i in range(1, _CHUNKS) if over(chunks=2**i) <= 0), 2**3)

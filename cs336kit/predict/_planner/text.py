@@ -150,7 +150,7 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         freed = plan.memory.get("temporary tensors", 0)
         sentence = f"it fits without activations: {size(left + freed)} GiB are left for them"
         if freed:
-            sentence += f", and {size(left)} GiB in the optimizer's step, which begins when they are gone"
+            sentence += f" (the optimizer's step, which comes when they are gone, leaves {size(left)} GiB)"
         yield from folded(sentence, indent="  ", first="")
     elif plan.fits:
         yield f"it fits, and {size(left)} GiB are left"

@@ -104,6 +104,7 @@ def _days(accelerators, peak):
         "('B', ...)": "B fits, but look at the calendar: it needs more than 39 days.",
         "('C', _days(24, 1979e12))": "C is right, but there is a star behind its number of FLOP/s: find out what it means.",
         "('C', _days(24, 989.5e12) / 3)": "C is right, but that is the forward pass alone.",
+        "('C', _days(24, 989.5e12) * 8 / 6)": "C is right, but the MFU of 0.4 is one with checkpointing already.",
         "('C', _days(24, 989.5e12) * 0.4)": "C is right, but nobody reaches the peak: divide by the MFU, too.",
     },
     hints=(

@@ -120,6 +120,7 @@ def largest(exponent_bits, fraction_bits, ieee, *, one=1, taken=1):
         "(..., 'e4m3', ..., ...)": "2 goes up to 2,000, but E4M3 ends at 448.",
         "(..., 'fp16', ..., ...)": "fp16 does hold 2, but so does one of the smaller formats.",
         "(..., ..., 'fp16', ...)": "3 goes up to 90,000, and fp16 turns that into infinity.",
+        "(..., ..., 'fp32', ...)": "fp32 does hold 3, but so does a format with half as many bits.",
         "(..., ..., ..., 'fp16')": "in 4, fp16 holds whole numbers only up to 2,048; after that it leaves out every second one.",
         "(..., ..., ..., 'bf16')": "in 4, bf16 holds whole numbers only up to 256.",
     },

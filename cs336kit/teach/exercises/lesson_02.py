@@ -107,6 +107,7 @@ def deposit(account, owed, cent):
         "8 - 0.3 in E4M3 (fraction_bits=3)": (8.0, -0.3, 3),
         "6 + 0.002 in fp16 (fraction_bits=10)": (6.0, 0.002, 10),
         "1 + 0.005 in bf16 (fraction_bits=7)": (1.0, 0.005, 7),
+        "1.9921875 + 0.01, which is beyond 2, in bf16 (fraction_bits=7)": (1.9921875, 0.01, 7),
     },
     mistakes={
         "right_if(below=0)": "the weight is a power of two, and the gap below it is half as wide.",

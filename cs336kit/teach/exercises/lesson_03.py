@@ -97,6 +97,7 @@ def diagonal(x, *, length=min, step=sum, first=None):
         "('B', ...)": "the row is contiguous already, so contiguous() returns the same view, which keeps all logits alive.",
         "('C', 0.513024)": "C is right, but a bf16 number takes 2 bytes, not 4.",
         "('C', 0.000256512)": "C is right, but that is one step of a thousand.",
+        "('C', 256.512)": "C is right, but that is in MB, and the task asks for GB.",
         "('C', 0.238888)": "C is right, but that is in GiB, and the task asks for GB.",
         "('C', 2101.346304)": "C is right, but those are all logits of all steps, and C keeps one row of each.",
     },
@@ -105,7 +106,7 @@ def diagonal(x, *, length=min, step=sum, first=None):
         "The row has 128,256 elements of two bytes, and there is one row for each step.",
     ),
     checked="a clone of each row holds 0.257 GB; A and B would both hold 2,101 GB.",
-    tolerance=0.02,
+    tolerance=0.03,
 )
 def line():
     return "C", 0.256512

@@ -70,6 +70,8 @@ def _without_the_way_down(x, weights, multiply):
         _data_gradient_too: "the gradients are right, but you took one product more than needed. Which gradient does nobody use?",
         _forward_for_each: "the gradients are right, but you run the chain again for each weight. Keep every layer's input "
         "from the first run.",
+        "right_if(last=False)": "the gradients are right, but the last forward product is missing. The task asks for the whole "
+        "forward pass.",
         "right": "the gradients are right, but the products did not go through multiply, so nobody counted them.",
         "gradients(x, weights, multiply)[::-1]": "the gradients are right, but their order is not: the backward pass finds the "
         "last one first.",
@@ -85,9 +87,10 @@ def _without_the_way_down(x, weights, multiply):
     checked="chains of one to five layers, gradients and number of products.",
     avoid=("backward", "grad", "autograd", "requires_grad", "requires_grad_"),
 )
-def gradients(x, weights, multiply):
-    inputs = _forward(x, weights, multiply)
-    g, found = torch.ones_like(inputs.pop()), []
+def gradients(x, weights, multiply, *, last=True):
+    inputs = _forward(x, weights if last else weights[:-1], multiply)
+    g, found = torch.ones(len(x), weights[-1].shape[1], dtype=x.dtype), []
+    inputs = inputs[: len(weights)]
     for h, w in zip(reversed(inputs), reversed(weights), strict=True):
         found.insert(0, multiply(h.T, g))
         g = multiply(g, w.T) if h is not x else None

@@ -102,6 +102,7 @@ def _noisy(seed: int, *shape: int):
         "12 numbers, p = 0.1": (*_noisy(0, 3, 4), 0.1),
         "200 numbers, p = 0.5": (*_noisy(1, 200), 0.5),
         "2 × 5 × 7 numbers, p = 0.25": (*_noisy(2, 2, 5, 7), 0.25),
+        "noise that is exactly p, 0.5": (_noisy(3, 4)[0], torch.tensor([0.25, 0.5, 0.75, 0.5]), 0.5),
     },
     observe=_observed,
     tolerance=1e-6,
@@ -109,6 +110,7 @@ def _noisy(seed: int, *shape: int):
         "x * (noise > p).float() / (1 - p)": "the result is right, but the graph keeps too much. A product keeps its other "
         "factor: which type does your mask have when it meets x?",
         "x * (noise > p)": "divide what survives by 1 − p, so that the mean stays the same.",
+        "x.masked_fill(noise < p, 0) / (1 - p)": "where the noise is exactly p, the task asks for 0.",
         "x * (noise <= p) / (1 - p)": "you kept what should be dropped.",
         "x * (noise > p) / p": "divide by the share that survives, not by the share that is dropped.",
     },

@@ -153,7 +153,7 @@ def cell(ax, x: float, y: float, value: object, row: int | None = 0, **look):
     """
     from matplotlib.patches import Rectangle
 
-    color = FAINT if row is None else COLORS[(0, 1, 2, 4, 5, 3)[row % 6]]
+    color = FAINT if row is None else COLORS[(0, 1, 2, 4, 5, 3, 6)[row % 7]]
     face = "#f4f4f4" if row is None else tint(color)
     # The gray edge of a neighbor stays below.
     look = look or {"facecolor": face, "edgecolor": color, "linewidth": 1.2, "zorder": 1 if row is None else 2}
