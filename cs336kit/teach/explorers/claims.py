@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from cs336kit.predict._common.checks import known
+from cs336kit.predict._common.checks import one_of
 from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.teach.claims import VERDICTS, Settled, settled
 from cs336kit.teach.explorers.explorer import Explorer
@@ -48,7 +48,7 @@ class ClaimsExplorer(Explorer):
 
     def __init__(self, **choices):
         for name in ("topic", "verdict"):
-            known(name, choices[name], dict.fromkeys(self.offers()[name][1], True))
+            one_of(name, choices[name], self.offers()[name][1])
         self.choices = {**choices, "text": choices["text"].strip()}
         self.found = [one for one in settled() if self._fits(one)]
         if choices["topic"] == EIGHT:
