@@ -54,12 +54,12 @@ def run(arguments: list[str]) -> int:
 
     from cs336kit import lm
     from cs336kit.lm.pretrain import small_llama
-    from cs336kit.predict._common.checks import known, positive_int
+    from cs336kit.predict._common.checks import one_of, positive_int
 
     if asked.out is not None:
         to_write(asked.out)
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    known("device of this machine", asked.device, dict.fromkeys(devices))
+    one_of("device of this machine", asked.device, devices)
     if asked.threads is not None:
         torch.set_num_threads(positive_int("threads", asked.threads))
     config = small_llama(

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ def without_compiler(mode: type[_python_dispatch.TorchDispatchMode]) -> None:
     if own is None:
         return
 
-    def dispatch(*args, **kwargs):
+    def dispatch(*args: Any, **kwargs: Any) -> Any:
         if not hasattr(sys.modules.get("torch._dynamo"), "disable"):
             return own(*args, **kwargs)
         mode.__torch_dispatch__ = kept_from_it
@@ -36,7 +37,7 @@ def without_compiler(mode: type[_python_dispatch.TorchDispatchMode]) -> None:
 class TorchDispatchMode(_python_dispatch.TorchDispatchMode):
     """torch's TorchDispatchMode, without the import of its compiler."""
 
-    def __init_subclass__(cls, **named):
+    def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         if "__torch_dispatch__" in vars(cls):
             without_compiler(cls)
@@ -107,7 +108,7 @@ _listeners: list[Callable[[torch.UntypedStorage, int], None]] = []
 _listening = threading.Lock()
 
 
-def _announced(storage, size):
+def _announced(storage: torch.UntypedStorage, size: int) -> Any:
     before = storage.nbytes()
     result = _resize(storage, size)
     for resized in [*_listeners]:
@@ -115,7 +116,7 @@ def _announced(storage, size):
     return result
 
 
-def writes(operator) -> bool:
+def writes(operator: Any) -> bool:
     """Whether an operator changes one of its arguments."""
     return operator._schema.is_mutable
 
@@ -136,18 +137,18 @@ def running_node() -> int | None:
     return None if node is None else node._sequence_nr()
 
 
-def run_backward(output: Tensor, seed: Tensor):
+def run_backward(output: Tensor, seed: Tensor) -> None:
     """`output.backward(seed)` that keeps a function mode active, which then sees what checkpointing recomputes."""
     torch.autograd.graph._engine_run_backward((output,), (seed,), False, False, (), accumulate_grad=True)
 
 
-def node_shape(node) -> tuple[int, ...]:
+def node_shape(node: Any) -> tuple[int, ...]:
     """The shape of a node's (first) result, or () if it has none."""
     metadata = getattr(node, "_input_metadata", ())
     return tuple(metadata[0].shape) if metadata else ()
 
 
-def node_saved(node) -> list[tuple[str, Tensor]]:
+def node_saved(node: Any) -> list[tuple[str, Tensor]]:
     """What a node saves: attributes _saved_* of built-in nodes, saved_tensors of a torch.autograd.Function."""
     values = [(name.removeprefix("_saved_"), getattr(node, name)) for name in dir(node) if name.startswith("_saved_")]
     values.append(("saved", getattr(node, "saved_tensors", ())))

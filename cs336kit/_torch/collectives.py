@@ -1,6 +1,7 @@
 """Collectives that run, and several ranks in one process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class Collectives(_torch.TorchDispatchMode):
         super().__init__()
         self.record = record
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _torch.has_ranks(types):
             return NotImplemented
         name = func._schema.name.partition("::")[2]
@@ -45,11 +46,11 @@ class Collectives(_torch.TorchDispatchMode):
             return self.run(func, name, args, kwargs or {})
         return func(*args, **kwargs or {})
 
-    def run(self, func, name, args, kwargs):
+    def run(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return func(*args, **kwargs)
 
 
-def group_size(args) -> int:
+def group_size(args: Iterable[Any]) -> int:
     """The size of the process group among the arguments of a collective."""
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import _resolve_process_group
@@ -75,7 +76,7 @@ def rank_values(tensor: Tensor, count: int) -> list[Tensor]:
 class LocalCollectives(Collectives):
     """Collectives for ranks in this process, including those that torch has only between processes."""
 
-    def run(self, func, name, args, kwargs):
+    def run(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for tensor in _torch.tensors(args):
             if not hasattr(tensor, "_local_tensors"):
                 raise ValueError(
@@ -99,7 +100,7 @@ class LocalCollectives(Collectives):
         return func(*args, **kwargs)
 
     @staticmethod
-    def _gather(outputs, inputs, group, root, *rest):
+    def _gather(outputs: Any, inputs: Any, group: Any, root: int, *rest: Any) -> Any:
         if not outputs or not outputs[0]:
             raise ValueError("ranks in one process gather to rank 0: write dst=0, and give the list of tensors.")
         for rank, output in enumerate(outputs[0]):
@@ -107,20 +108,20 @@ class LocalCollectives(Collectives):
         return _done()
 
     @staticmethod
-    def _reduce(reduced, group, operation, root, *rest):
+    def _reduce(reduced: Any, group: Any, operation: Any, root: int, *rest: Any) -> Any:
         everywhere = reduced[0].clone()
         torch.ops.c10d.allreduce_.default([everywhere], group, operation, None)
         reduced[0]._local_tensors[root].copy_(everywhere._local_tensors[root])
         return _done()
 
 
-def _done():
+def _done() -> Any:
     from torch._C._distributed_c10d import FakeWork, Work
 
     return Work.boxed(FakeWork())
 
 
-def start_local_ranks(count: int, record: Callable[[str, int, int], None]):
+def start_local_ranks(count: int, record: Callable[[str, int, int], None]) -> tuple[Any, LocalCollectives]:
     """Start `count` ranks inside this process: (the mode that runs every line for each, the mode that watches collectives)."""
     from torch.distributed._local_tensor import LocalTensorMode
 

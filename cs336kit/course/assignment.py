@@ -48,6 +48,8 @@ c.Autograde.sanitize_preprocessors.insert(3, "cs336kit.course.submitted.Mended")
 c.Autograde.pre_convert_hook = "cs336kit.course.submitted.unmarked"
 # After the cells have run: nbgrader would give all points to a cell that shows none; this gives it none.
 c.Autograde.autograde_preprocessors.insert(1, "cs336kit.course.submitted.Scored")
+# nbgrader export also names those whom a killed nbgrader autograde has left without points, and whom the next one skips.
+c.ExportApp.plugin_class = "cs336kit.course.submitted.Table"
 # How zip_collect finds the names of student and file. This is for Moodle's archives, and students with different names.
 c.FileNameCollectorPlugin.named_regexp = (
     r".*/(?P<student_id>[^/]+?)_\d+_assignsubmission_file.*/(?P<file_id>[^/]+)"

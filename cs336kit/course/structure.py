@@ -49,7 +49,7 @@ def problems(notebook: Notebook, path: Path) -> list[str]:
     """Everything in the notebook at `path` that breaks the rules of the course, one sentence each; empty if nothing does."""
     whole = (_execution, _page, _counts, _slides, _predictions)
     found = [problem for rule in whole for problem in rule(notebook)]
-    rules = (_magic, _tags, _notation, _path, _figure, _width, _words, _size)
+    rules = (_magic, _tags, _task, _notation, _path, _figure, _width, _words, _size)
     for cell in notebook["cells"]:
         found += [f"{kind.where(cell)} {problem}" for rule in rules for problem in rule(cell)]
     found += exempt.problems(notebook["cells"], path.parent.parent)
@@ -203,6 +203,12 @@ def _tags(cell: Cell) -> Iterator[str]:
         yield problem
     if "NBVAL" in cell["source"]:
         yield "contains one of nbval's own markers"
+
+
+def _task(cell: Cell) -> Iterator[str]:
+    text = cell["source"].rstrip()
+    if (task := pages.EXERCISE.match(text)) and (task[4] == "Title" or text.endswith(("…", "..."))):
+        yield f"is the task of {task[1]} as `exercise new` wrote it, with Title or …: say what is asked"
 
 
 def _exercises(notebook: Notebook, number: str) -> Iterator[str]:

@@ -1,14 +1,18 @@
-"""Prepare what students submit for nbgrader, which cannot handle cells that were deleted or copied, or that show nothing."""
+"""Prepare what students submit for nbgrader, which cannot handle cells that were deleted or copied, or that show nothing, and
+name those whom it has not graded.
+"""
 
 from codecs import BOM_UTF8
 from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from nbformat import from_dict
 from nbformat.v4 import new_output
 from nbgrader.api import Gradebook
 from nbgrader.nbgraderformat import MetadataValidator
+from nbgrader.plugins import CsvExportPlugin
 from nbgrader.preprocessors import NbGraderPreprocessor
 
 from cs336kit._replacing import write_whole
@@ -77,3 +81,20 @@ class Scored(NbGraderPreprocessor):  # type: ignore[misc]
             why = f"This cell shows no number from 0 to {told['points']:g}, so it gives no points."
             cell.outputs.insert(0, new_output("error", ename="NoPoints", evalue=why, traceback=[f"NoPoints: {why}"]))
         return cell, resources
+
+
+class Table(CsvExportPlugin):  # type: ignore[misc]
+    """The table of `nbgrader export` (`nbgrader_config.py`), and a warning for everybody whose 0 in it means not graded.
+
+    A killed `nbgrader autograde` leaves a submission without points, and the next one takes it for graded and skips it.
+    """
+
+    def export(self, gradebook: Gradebook) -> None:
+        """Write the table, then name the submissions in which a cell of the course has no points, not even 0."""
+        super().export(gradebook)
+        for assignment in gradebook.assignments:
+            for submission in assignment.submissions:
+                grades = [grade for notebook in submission.notebooks for grade in notebook.grades]
+                if any(grade.name.startswith(POINTS) and grade.auto_score is None for grade in grades):
+                    who, command = submission.student.id, f"nbgrader autograde {assignment.name}"
+                    self.log.warning(f"{who} has 0, but was not graded: {command} --student {quote(who)} --force")

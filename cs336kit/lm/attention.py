@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cs336kit.lm._shapes import Float
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
-from cs336kit.predict._common.checks import fraction, known, positive_int, positive_number
+from cs336kit.predict._common.checks import fraction, known, one_of, positive_int, positive_number
 
 #: How attention is computed: step by step, or with torch's scaled_dot_product_attention.
 ATTENTION = ("eager", "sdpa")
@@ -67,7 +67,7 @@ def attention(
     weights (after the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the masked half included.
     Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023.
     """
-    known("attention method", method, dict.fromkeys(ATTENTION))
+    one_of("attention method", method, ATTENTION)
     dropout = fraction("dropout", dropout, zero=True)
     check_mask(mask)
     window = None if window is None else positive_int("window", window)
@@ -143,7 +143,7 @@ def bias_names(bias: str | Iterable[str]) -> tuple[str, ...]:
     """The projections that have a bias, from a name in BIASES or a list of names; an unknown name raises ValueError."""
     names = tuple(known("bias", bias, BIASES) if isinstance(bias, str) else bias)
     for name in names:
-        known("projection with a bias", name, dict.fromkeys(BIASES["all"]))
+        one_of("projection with a bias", name, BIASES["all"])
     return names
 
 
@@ -179,12 +179,12 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"heads={heads} does not divide d_model={d_model}: change one of them, or give head_dim.")
         self.head_dim = d_model // heads if head_dim is None else positive_int("head_dim", head_dim)
         self.method, self.rope_pairs = method, rope_pairs
-        known("attention method", method, dict.fromkeys(ATTENTION))
-        known("pairing of rotary positions", rope_pairs, dict.fromkeys(PAIRS))
+        one_of("attention method", method, ATTENTION)
+        one_of("pairing of rotary positions", rope_pairs, PAIRS)
         biases = bias_names(bias)
         self.softcap = None if softcap is None else float(positive_number("softcap", softcap))
         self.qk_norm = qk_norm
-        known("norm of queries and keys", qk_norm, dict.fromkeys(QK_NORMS))
+        one_of("norm of queries and keys", qk_norm, QK_NORMS)
         self.window = None if window is None else positive_int("window", window)
         self.dropout = fraction("dropout", dropout, zero=True)
         self.query = Linear(d_model, self.heads * self.head_dim, bias="query" in biases, **factory)

@@ -14,12 +14,15 @@ class Scalar:
     Left out: tensors, infinities, second derivatives, freeing the graph. Source: Baydin et al. (2018), section 3.2.
     """
 
-    def __init__(self, value, *, parents=(), slopes=(), operation="leaf", name=""):
+    def __init__(
+        self, value: float, *, parents: "tuple[Scalar, ...]" = (), slopes: tuple[float, ...] = (), operation: str = "leaf",
+        name: str = "",
+    ):  # fmt: skip
         self.value, self.grad = float(value), 0.0
         self.parents, self.slopes, self.operation, self.name = parents, slopes, operation, name
         self._index = next(_created)
 
-    def backward(self):
+    def backward(self) -> None:
         """Add d self / d node to `node.grad` for every leaf, and set it for every computed node."""
         nodes = self._ancestors()
         for node in nodes:
@@ -30,7 +33,7 @@ class Scalar:
             for parent, slope in zip(node.parents, node.slopes, strict=True):
                 parent.grad += slope * node.grad  # += because another branch may have been here already
 
-    def _ancestors(self):
+    def _ancestors(self) -> "set[Scalar]":
         found, waiting = {self}, [self]
         while waiting:
             for parent in waiting.pop().parents:
@@ -39,59 +42,59 @@ class Scalar:
                     waiting.append(parent)
         return found
 
-    def __add__(self, other):
+    def __add__(self, other: "Scalar | float") -> "Scalar":
         other = _scalar(other)
         return Scalar(self.value + other.value, parents=(self, other), slopes=(1.0, 1.0), operation="+")
 
-    def __mul__(self, other):
+    def __mul__(self, other: "Scalar | float") -> "Scalar":
         other = _scalar(other)
         return Scalar(self.value * other.value, parents=(self, other), slopes=(other.value, self.value), operation="×")
 
-    def __pow__(self, power):
+    def __pow__(self, power: float) -> "Scalar":
         if not isinstance(power, int | float):
             raise TypeError(f"A Scalar is raised to a plain number only; you gave {power!r}. Use (y * x.log()).exp().")
         slope = power * self.value ** (power - 1) if power else 0.0  # x⁰ is flat, at 0 too
         return Scalar(self.value**power, parents=(self,), slopes=(slope,), operation=f"^{power}")
 
-    def exp(self):
+    def exp(self) -> "Scalar":
         result = math.exp(self.value)
         return Scalar(result, parents=(self,), slopes=(result,), operation="exp")
 
-    def log(self):
+    def log(self) -> "Scalar":
         return Scalar(math.log(self.value), parents=(self,), slopes=(1 / self.value,), operation="log")
 
-    def sin(self):
+    def sin(self) -> "Scalar":
         return Scalar(math.sin(self.value), parents=(self,), slopes=(math.cos(self.value),), operation="sin")
 
-    def relu(self):
+    def relu(self) -> "Scalar":
         return Scalar(max(self.value, 0.0), parents=(self,), slopes=(float(self.value > 0),), operation="relu")
 
-    def sigmoid(self):
+    def sigmoid(self) -> "Scalar":
         result = 1 / (1 + math.exp(-self.value)) if self.value > -700 else 0.0  # exp overflows above 709
         return Scalar(result, parents=(self,), slopes=(result * (1 - result),), operation="sigmoid")
 
-    def __neg__(self):
+    def __neg__(self) -> "Scalar":
         return self * -1.0
 
-    def __sub__(self, other):
+    def __sub__(self, other: "Scalar | float") -> "Scalar":
         other = _scalar(other)
         return Scalar(self.value - other.value, parents=(self, other), slopes=(1.0, -1.0), operation="−")
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: "Scalar | float") -> "Scalar":
         return self * _scalar(other) ** -1
 
-    def __rsub__(self, other):
+    def __rsub__(self, other: "Scalar | float") -> "Scalar":
         return _scalar(other) - self
 
-    def __rtruediv__(self, other):
+    def __rtruediv__(self, other: "Scalar | float") -> "Scalar":
         return _scalar(other) / self
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         label = self.name or self.operation
         return f"Scalar({label}: value={self.value:.6g}, grad={self.grad:.6g})"
 
 
-def _scalar(value):
+def _scalar(value: "Scalar | float") -> Scalar:
     return value if isinstance(value, Scalar) else Scalar(value, operation="constant")

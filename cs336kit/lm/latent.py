@@ -12,7 +12,7 @@ from cs336kit.lm._shapes import Float
 from cs336kit.lm.attention import ATTENTION, attention, beside_heads, bias_names, causal_mask, check_mask
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
-from cs336kit.predict._common.checks import at_most, fraction, known, non_negative_int, positive_int
+from cs336kit.predict._common.checks import at_most, fraction, non_negative_int, one_of, positive_int
 
 
 class LatentAttention(nn.Module):
@@ -40,8 +40,8 @@ class LatentAttention(nn.Module):
         self.value_dim = head_dim if value_dim is None else positive_int("value_dim", value_dim)
         self.plain = head_dim - rotary_dim
         self.method, self.rope_pairs = method, rope_pairs
-        known("attention method", method, dict.fromkeys(ATTENTION))
-        known("pairing of rotary positions", rope_pairs, dict.fromkeys(PAIRS))
+        one_of("attention method", method, ATTENTION)
+        one_of("pairing of rotary positions", rope_pairs, PAIRS)
         self.dropout = fraction("dropout", dropout, zero=True)
         bias = bias_names(bias)
         self.query_latent = self.query_latent_norm = None

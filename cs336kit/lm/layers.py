@@ -18,6 +18,7 @@ from cs336kit.predict._common.checks import (
     fraction,
     known,
     non_negative_number,
+    one_of,
     positive_int,
     positive_number,
     shown,
@@ -193,7 +194,7 @@ def rope(
             f"x has {x.shape[-2]} positions of width {x.shape[-1]}, the tables {tuple(cosine.shape[-2:])}: give the "
             "rows of rope_tables(positions, head_dim) for the positions of x, and tables that are long enough."
         )
-    if known("pairing of rotary positions", pairs, dict.fromkeys(PAIRS, pairs)) == "neighbours":
+    if one_of("pairing of rotary positions", pairs, PAIRS) == "neighbours":
         half = x.shape[-1] // 2
         (even, odd), (cosine, sine) = (x[..., 0::2], x[..., 1::2]), (cosine[..., :half], sine[..., :half])
         turned = torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1)
@@ -208,7 +209,7 @@ def reorder_pairs(weight: Float[Tensor, "rows ..."], *, head_dim: int, to: str) 
     The model then computes what it computed under the other pairing. `head_dim` rows belong to one head.
     """
     rows = weight.unflatten(0, (-1, head_dim))
-    if known("pairing of rotary positions", to, dict.fromkeys(PAIRS, to)) == "halves":
+    if one_of("pairing of rotary positions", to, PAIRS) == "halves":
         return torch.cat([rows[:, 0::2], rows[:, 1::2]], dim=1).flatten(0, 1)
     return torch.stack(rows.chunk(2, dim=1), dim=2).flatten(0, 2)
 

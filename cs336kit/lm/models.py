@@ -13,7 +13,7 @@ from cs336kit.lm.blocks import Block, make_norm
 from cs336kit.lm.caches import KVCache
 from cs336kit.lm.layers import ACTIVATIONS, Embedding, Linear, rope_tables
 from cs336kit.predict import TransformerConfig
-from cs336kit.predict._common.checks import boolean, known, positive_int
+from cs336kit.predict._common.checks import boolean, one_of, positive_int
 
 #: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
 LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}
@@ -123,7 +123,7 @@ class DecoderOnly(nn.Module):
         self.head = Linear(config.d_model, config.vocab, bias=config.head_bias, **factory)
         if config.tied_head:
             self.head.weight = self.embedding.weight
-        self._initialize(known("initial spread", initial, dict.fromkeys(INITIAL, initial)))
+        self._initialize(one_of("initial spread", initial, INITIAL))
 
     def to_empty(self, **options: Any) -> "DecoderOnly":
         """torch's to_empty for a model made on meta: weights are uninitialized, to be loaded; the rotary tables are filled.

@@ -145,7 +145,7 @@ class SGD(Optimizer):
     def __init__(self, params: ParamsT, lr: float = 1e-3, *, weight_decay: float = 0, maximize: bool = False):
         super().__init__(params, lr=lr, weight_decay=weight_decay, maximize=maximize)
 
-    def update(self, parameter, gradient, group):
+    def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         parameter.add_(gradient, alpha=-group["lr"])
 
 
@@ -176,7 +176,7 @@ class Momentum(Optimizer):
         if group["nesterov"] and group["dampening"] != 0:
             raise ValueError(f"dampening is {group['dampening']}; with nesterov=True only 0 is allowed.")
 
-    def update(self, parameter, gradient, group):
+    def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state, momentum = self.state[parameter], group["momentum"]
         if state.get("momentum_buffer") is None:
             velocity = state["momentum_buffer"] = gradient.detach().clone()
@@ -216,7 +216,7 @@ class AdaGrad(Optimizer):
         start = torch.full_like(parameter, group["initial_accumulator_value"])
         self.state[parameter] = {"step": counter(), "sum": start}
 
-    def update(self, parameter, gradient, group):
+    def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         if not self.state[parameter]:  # a loaded state_dict may lack this parameter
             self.start(parameter, group)
         state = self.state[parameter]
@@ -251,7 +251,7 @@ class RMSProp(Optimizer):
         names = ["square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0) + ["grad_avg"] * group["centered"]
         return {"step": counter()} | {name: torch.zeros_like(parameter) for name in names}
 
-    def update(self, parameter, gradient, group):
+    def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
             state.update(self.start(parameter, group))
@@ -294,7 +294,7 @@ class Adam(Optimizer):
             raise ValueError(f"betas is {shown(group['betas'])}; it must be a pair of numbers, such as (0.9, 0.999).")
         group["betas"] = tuple(decay_rate(f"betas[{index}]", beta) for index, beta in enumerate(group["betas"]))
 
-    def update(self, parameter, gradient, group):
+    def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
             state["step"] = counter()
@@ -323,7 +323,7 @@ class AdamW(Adam):
     ):  # fmt: skip
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
 
-    def decay(self, parameter, gradient, group):
+    def decay(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
         """Shrink the parameter in place; return the gradient unchanged."""
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
         return gradient

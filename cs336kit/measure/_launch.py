@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 
 def _rank(rank: int, folder: Path, call: dict, listener: socket.socket, loaded: tuple | None) -> None:
@@ -60,7 +61,7 @@ def _rank(rank: int, folder: Path, call: dict, listener: socket.socket, loaded: 
     sys.stdout.flush()
 
 
-def _leave(store, rank: int, count: int) -> None:
+def _leave(store: Any, rank: int, count: int) -> None:
     """Wait until all are done, since a rank that exits breaks its connections; rank 0 keeps the store until the end."""
     import torch.distributed as dist
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -104,7 +105,7 @@ class Trace(TorchFunctionMode):
             return top
         return self._owner.get(_torch.running_node(), OUTSIDE)
 
-    def own(self, tensors: Iterable[Tensor], role: str):
+    def own(self, tensors: Iterable[Tensor], role: str) -> None:
         """List the storages of these tensors, which exist anyway, under this role."""
         storages = (_torch.local(tensor).untyped_storage() for tensor in _torch.tensors(list(tensors)))
         self._roles.update({_torch.key_of(storage): (role, storage) for storage in storages})
@@ -127,7 +128,7 @@ class Trace(TorchFunctionMode):
             found.append((frame, one))
         return found
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if parameters := [t for t in _torch.tensors((*args, *kwargs.values())) if isinstance(t, nn.Parameter)]:
             self.own(parameters, "parameter")
@@ -138,11 +139,11 @@ class Trace(TorchFunctionMode):
         finally:
             self._leave()
 
-    def _enter(self, module: str, operation: str = ""):
+    def _enter(self, module: str, operation: str = "") -> None:
         numbered = _torch.next_node(), threading.get_ident()
         self._stack.append(Frame(module, operation, *numbered, again=_torch.in_backward()))
 
-    def _leave(self):
+    def _leave(self) -> None:
         frame = self._stack.pop()
         # On a GPU, checkpointing recomputes calls on another thread, which numbers its own nodes.
         if frame.thread == self._thread:
@@ -154,7 +155,7 @@ class Trace(TorchFunctionMode):
         """Whether an unrelated thread called this hook, as torch does; on a GPU, backward recomputes on a thread of its own."""
         return threading.get_ident() != self._thread and not _torch.in_backward()
 
-    def _enter_module(self, module: nn.Module, inputs):
+    def _enter_module(self, module: nn.Module, inputs: Any) -> None:
         if self._elsewhere():
             return
         if module not in self._names:
@@ -166,7 +167,7 @@ class Trace(TorchFunctionMode):
             self.own(module.parameters(), "parameter")
         self._enter(self._names[module])
 
-    def _leave_module(self, module: nn.Module, inputs, output):
+    def _leave_module(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if not self._elsewhere():
             self._leave()
 
@@ -215,16 +216,16 @@ class LiveStorages(_torch.TorchDispatchMode):
         #: whether an operator on real DTensors has begun, and none on a rank's own tensors since
         self._lays_out = False
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         # fully_shard frees and allocates storages without an operator.
         self._resizes.enter_context(_torch.storage_resizes(self._resized))
         return super().__enter__()
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: Any) -> Any:
         self._resizes.close()
         return super().__exit__(*error)
 
-    def _resized(self, storage: torch.UntypedStorage, before: int):
+    def _resized(self, storage: torch.UntypedStorage, before: int) -> None:
         """Count a resized storage; of one that existed before, only the growth counts."""
         key = _torch.key_of(storage)
         if key not in self.sizes:
@@ -234,14 +235,14 @@ class LiveStorages(_torch.TorchDispatchMode):
             self._before[key], self.sizes[key] = before, 0
         self._count(storage, key)
 
-    def _count(self, storage: torch.UntypedStorage, key: int):
+    def _count(self, storage: torch.UntypedStorage, key: int) -> None:
         if (counted := self.sizes[key]) is not None:
             size = max(0, storage.nbytes() - self._before.get(key, 0))
             size = -(-size // self._round_to) * self._round_to
             self.live += size - counted  # also after resize_
             self.sizes[key] = size
 
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if _torch.has_ranks(types):
             self._lays_out = not _torch.on_fakes()
@@ -262,7 +263,7 @@ class LiveStorages(_torch.TorchDispatchMode):
         self._ran(operator, made)
         return result
 
-    def _parts(self, operator, args, kwargs):
+    def _parts(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Watch the parts of a composite operator, which only inference mode passes to us undecomposed."""
         # Only the mode is entered again; the hook for resized storages stays.
         super().__enter__()
@@ -281,7 +282,7 @@ class LiveStorages(_torch.TorchDispatchMode):
         self._count(storage, key)
         return key if new else None
 
-    def _freed(self, key: int):
+    def _freed(self, key: int) -> None:
         self.live -= self.sizes.pop(key) or 0
         del self._references[key]
         self._before.pop(key, None)

@@ -1,6 +1,7 @@
 """The bytes that a forward pass saves for its backward pass, tensor by tensor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -25,7 +26,7 @@ class SavedActivations(Breakdown):
         super().__init__(parts, unit="bytes")
         object.__setattr__(self, "tensors", tuple(tensors))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return SavedActivations, (self.tensors,)
 
     def table(self, *, counted_only: bool = True) -> "SavedTable":
@@ -39,22 +40,22 @@ class SavedTable:
     def __init__(self, tensors: Sequence[SavedTensor]):
         self.tensors = tensors
 
-    def _rows(self):
+    def _rows(self) -> Iterator[tuple[str, ...]]:
         yield "operation", "module", "shape", "dtype", "bytes", "role"
         for t in self.tensors:
             operation = t.operation if t.saves == 1 else f"{t.operation} ({t.saves} saves)"
             shape = " × ".join(map(str, t.shape)) or "scalar"
             yield operation, t.module, shape, str(t.dtype).removeprefix("torch."), f"{t.bytes:,}", t.role
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return as_text(list(self._rows()), "<<<<><", gap=2)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         head, *body = self._rows()
         return as_html(head, body, "<<<<><")
 
 
-def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) -> SavedActivations:
+def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without: Any = ()) -> SavedActivations:
     """Run `function`, which returns a loss or an output, and count the bytes saved for its backward pass.
 
     Each storage counts once and in full, however many operations saved it or views of it, and only if it is still held
@@ -79,7 +80,7 @@ def saved_activation_bytes(function: Callable[[], torch.Tensor], *, without=()) 
     return SavedActivations([tensor for _, tensor in trace.saved()])
 
 
-def _requires_grad(output) -> bool:
+def _requires_grad(output: object) -> bool:
     if isinstance(output, torch.Tensor):
         return output.requires_grad
     values = output.values() if isinstance(output, dict) else output if isinstance(output, (list, tuple)) else ()

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 import torch
@@ -24,18 +25,18 @@ class Bits:
     fraction: str
 
     @property
-    def code(self):
+    def code(self) -> int:
         """All bits as one integer."""
         return int(self.sign + self.exponent + self.fraction, 2)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return ".".join(field for field in (self.sign, self.exponent, self.fraction) if field)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self}  ({self.dtype})"
 
 
-def bits(value, dtype=None):
+def bits(value: Any, dtype: Any = None) -> Any:
     """Sign, exponent and fraction of a number in memory: `Bits` for one number, a list of `Bits` for a longer tensor.
 
     value: a tensor, or a float that is first stored as dtype.
@@ -62,7 +63,7 @@ def bits(value, dtype=None):
     return found[0] if numpy.ndim(value) == 0 else found
 
 
-def all_values(dtype):
+def all_values(dtype: Any) -> numpy.ndarray:
     """The value of every code of a dtype of at most 16 bits, in the order of the codes, as a float64 array.
 
     dtype: a torch dtype, or one of ml_dtypes. The library decodes the codes, not `predict`.
@@ -79,7 +80,7 @@ def all_values(dtype):
     return codes.view(kind).astype(numpy.float64)
 
 
-def _layout(name):
+def _layout(name: str) -> tuple[int, int, int]:
     """(exponent bits, fraction bits, sign bits) of a dtype's name."""
     if name in _FIELDS:
         return *_FIELDS[name], 1

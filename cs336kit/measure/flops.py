@@ -32,7 +32,7 @@ def flops(function: Callable[[], object], *, by: str = "operator", depth: int | 
     counts: dict[str, int] = {}
     trace = Trace()
 
-    def record(operator: str, amount: int):
+    def record(operator: str, amount: int) -> None:
         if by == "pass":
             name = "backward" if _torch.in_backward() else "forward"
         else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -66,7 +67,7 @@ class Graph:
         return sum(saved.bytes for saved in storages.values() if saved.kind == "tensor")
 
 
-def graph(result, *, names: Mapping[str, torch.Tensor] | None = None) -> Graph:
+def graph(result: Any, *, names: Mapping[str, torch.Tensor] | None = None) -> Graph:
     """The computation graph that ends in `result`: a torch tensor, or a scalar with value, grad and parents.
 
     names: tensors to recognize, for example {"x": x, **dict(model.named_parameters())}: leaves, computed tensors, and
@@ -97,7 +98,7 @@ class _Reader:
         self.kind = {_torch.storage_key(t): "parameter" for t in names.values() if isinstance(t, torch.nn.Parameter)}
         self.number: dict[int, int] = {}
 
-    def read(self, root) -> Graph:
+    def read(self, root: Any) -> Graph:
         order = _forward_order(root, _inputs)
         for node in order:
             if hasattr(node, "variable"):
@@ -107,7 +108,7 @@ class _Reader:
         edges = [(index[id(source)], index[id(node)]) for node in order for source in _inputs(node)]
         return Graph(tuple(self._node(i, node) for i, node in enumerate(order)), tuple(edges))
 
-    def _node(self, index: int, node) -> Node:
+    def _node(self, index: int, node: Any) -> Node:
         name = node.name().removeprefix("torch::autograd::")
         if hasattr(node, "variable"):
             leaf = node.variable
@@ -138,11 +139,11 @@ def _leaf_kind(tensor: torch.Tensor) -> str:
     return "parameter" if isinstance(tensor, torch.nn.Parameter) else "leaf"
 
 
-def _inputs(node) -> list:
+def _inputs(node: Any) -> list:
     return [source for source, _ in node.next_functions if source is not None]
 
 
-def _scalar_graph(root) -> Graph:
+def _scalar_graph(root: Any) -> Graph:
     order = _forward_order(root, lambda node: node.parents)
     index = {id(node): i for i, node in enumerate(order)}
     nodes, stored = [], 0
@@ -157,7 +158,7 @@ def _scalar_graph(root) -> Graph:
     return Graph(tuple(nodes), tuple(edges))
 
 
-def _forward_order(root, parents: Callable) -> list:
+def _forward_order(root: Any, parents: Callable) -> list:
     """Every node once, after all nodes that it was computed from (depth first, without recursion)."""
     order, seen, path = [], {id(root)}, [(root, iter(parents(root)))]
     held = [root]  # an id is only an identity while its object lives

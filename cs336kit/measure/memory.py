@@ -29,7 +29,7 @@ class _Timeline(LiveStorages):
         super().__init__(round_to, ran=lambda operator, made: self.note(str(operator)))
         self.points: list[MemoryPoint] = []
 
-    def note(self, name: str):
+    def note(self, name: str) -> None:
         self.points.append(MemoryPoint(name, self.live))
 
 
@@ -106,22 +106,22 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
     hooks: list[torch.utils.hooks.RemovableHandle] = []
     stages: dict[str, tuple[int, int]] = {}
 
-    def mark(stage: str):
+    def mark(stage: str) -> None:
         stages.setdefault(stage, (timeline.live, len(timeline.points) - 1))
 
-    def mark_gradient(values: object, stage: str):
+    def mark_gradient(values: object, stage: str) -> None:
         # Not when checkpointing recomputes the block, after the loss.
         first = next(iter(_torch.tensors(values)), None)
         if first is not None and first.requires_grad and "loss" not in stages:
             first.register_hook(lambda _: mark(stage))
 
-    def watch(index: int, block: nn.Module):
-        def before(block, inputs, named):
+    def watch(index: int, block: nn.Module) -> None:
+        def before(block: nn.Module, inputs: object, named: object) -> None:
             if index == 1:
                 mark("embedding")
             mark_gradient((inputs, named), f"block {index} backward")
 
-        def after(block, inputs, output):
+        def after(block: nn.Module, inputs: object, output: object) -> None:
             mark(f"block {index} forward")
             if index == len(model.blocks):
                 mark_gradient(output, "head backward")
@@ -146,7 +146,7 @@ def step_memory(model: nn.Module, loss: Callable[[], Tensor], optimizer: torch.o
     return StepMemory(tuple(timeline.points), tuple((stage, *at) for stage, at in stages.items()))
 
 
-def no_gradients(model: nn.Module):
+def no_gradients(model: nn.Module) -> None:
     """Refuse a model with old gradients, which a measured step would free."""
     if any(parameter.grad is not None for parameter in model.parameters()):
         raise ValueError("the model has gradients from before, which the step would free: call model.zero_grad() first")

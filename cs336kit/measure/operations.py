@@ -4,11 +4,12 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from cs336kit.predict import Breakdown
 
 
-def operations(function: Callable[..., object], *values) -> Breakdown:
+def operations(function: Callable[..., object], *values: Any) -> Breakdown:
     """Run `function(*values)` with every number replaced by a counting one, and return how often each operation ran.
 
     Nested lists stay lists. Counted: add, subtract, multiply, divide, compare and exp (as `x.exp()`), one FLOP each; -x is
@@ -22,7 +23,7 @@ def operations(function: Callable[..., object], *values) -> Breakdown:
     return Breakdown(dict(counts), unit="FLOPs")
 
 
-def _counting(value, counts: Counter):
+def _counting(value: object, counts: Counter) -> Any:
     if isinstance(value, (list, tuple)):
         return [_counting(item, counts) for item in value]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -34,7 +35,7 @@ def _counting(value, counts: Counter):
 
 
 def _counted(operation: str, function: Callable[[float, float], float | bool], *, swapped: bool = False) -> Callable:
-    def method(self, other):
+    def method(self: "Number", other: Any) -> Any:
         if not hasattr(other, "__float__"):
             return NotImplemented
         self.counts[operation] += 1
@@ -65,7 +66,7 @@ class Number:
     __ne__ = _counted("compare", operator.ne)
     __hash__ = None  # type: ignore[assignment] # equal by value, as a list
 
-    def __neg__(self):
+    def __neg__(self) -> "Number":
         self.counts["subtract"] += 1
         return Number(-self.value, self.counts)
 
@@ -73,7 +74,7 @@ class Number:
         self.counts["compare"] += 1
         return self.value != 0
 
-    def exp(self):
+    def exp(self) -> "Number":
         self.counts["exp"] += 1
         return Number(math.exp(self.value), self.counts)
 

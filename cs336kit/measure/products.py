@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -59,7 +60,13 @@ class Product:
 
 
 def product(
-    rows: int, inner: int, columns: int, *, precision: str = "fp32", device: torch.device | str | None = None, **timing
+    rows: int,
+    inner: int,
+    columns: int,
+    *,
+    precision: str = "fp32",
+    device: torch.device | str | None = None,
+    **timing: Any,
 ) -> Product:
     """Time one matrix product of random numbers; further arguments go to `measure.seconds`.
 

@@ -1,8 +1,9 @@
 """One forward pass as torch ran it: a list of operations, to compare with the list that `predict` gives."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +70,7 @@ class TracedProgram:
         """Bytes saved for the backward pass, as `measure.saved_activation_bytes` counts them."""
         return sum(op.saved_bytes for op in self.operations)
 
-    def _rows(self):
+    def _rows(self) -> Iterator[tuple[str, ...]]:
         yield "place", "operation", *_QUANTITIES
         for op in self.operations:
             yield op.place or "(model)", op.name, *(f"{getattr(op, quantity):,}" for quantity in _QUANTITIES)
@@ -123,7 +124,7 @@ def program(model: nn.Module, loss: Callable[[], Tensor], *, backward: bool = Fa
 class _Recorder:
     """Collects FLOPs and bytes of each call, forward and backward, by the names of TracedOp's fields."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.trace = Trace(leaving=self._left)
         self.storages = LiveStorages(starting=self._starting, ran=self._ran)
         self.peak, self.peak_at = 0, ""
@@ -132,11 +133,11 @@ class _Recorder:
         self._here = self.trace.frame(), _torch.in_backward()
         self._made: set[int] = set()
 
-    def count(self, operator: str, amount: int):
+    def count(self, operator: str, amount: int) -> None:
         frame, backward = self.trace.frame(), _torch.in_backward()
         self._amounts(frame)["backward_flops" if backward else "flops"] += amount
 
-    def settle(self):
+    def settle(self) -> None:
         """End the running call: what it made and is still alive is its result."""
         frame, backward = self._here
         alive = sum(self.storages.sizes.get(key) or 0 for key in self._made)
@@ -172,13 +173,13 @@ class _Recorder:
     def _amounts(self, frame: Frame) -> Counter[str]:
         return self._done.setdefault(frame, Counter())
 
-    def _starting(self):
+    def _starting(self) -> None:
         here = self.trace.frame(), _torch.in_backward()
         if here != self._here:
             self.settle()
             self._here = here
 
-    def _ran(self, operator, made: set[int]):
+    def _ran(self, operator: Any, made: set[int]) -> None:
         if made or _torch.writes(operator):
             self._amounts(self._here[0])
             self._made |= made
@@ -187,7 +188,7 @@ class _Recorder:
             place = f"{frame.place}/{_name(frame)}".lstrip("/") + " (backward)" * backward
             self.peak, self.peak_at = self.storages.live, place
 
-    def _left(self, frame: Frame):
+    def _left(self, frame: Frame) -> None:
         if frame is self._here[0]:
             self.settle()
 

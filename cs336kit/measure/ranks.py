@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +63,7 @@ def collectives() -> Iterator[Sent]:
 class LocalRanks:
     """The ranks of `measure.local_ranks`."""
 
-    def __init__(self, count: int, mode, sent: Sent):
+    def __init__(self, count: int, mode: Any, sent: Sent):
         self.count, self.sent, self._mode = count, sent, mode
 
     def each(self, function: Callable[[int], Tensor]) -> Tensor:

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 #: Beside the package in a clone of the course; an installed kit has no records.
 RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
@@ -38,7 +39,7 @@ class Stage:
         """On which device, with which torch, and when."""
         return f"recorded on {self.gpu} with torch {self.torch} on {self.date}"
 
-    def named(self, label: str, **setting) -> tuple[Row, ...]:
+    def named(self, label: str, **setting: Any) -> tuple[Row, ...]:
         """The rows with this label whose setting has these values."""
         return tuple(r for r in self.rows if r.label == label and setting.items() <= r.setting.items())
 
@@ -63,7 +64,7 @@ class NoRecord:
         """That it was recorded nowhere."""
         return "not recorded"
 
-    def named(self, label: str, **setting) -> tuple[Row, ...]:
+    def named(self, label: str, **setting: Any) -> tuple[Row, ...]:
         return ()
 
     def __bool__(self) -> bool:

@@ -1,9 +1,15 @@
 """Round whole arrays to a format: a fast, independent implementation of `NumberFormat.round`."""
 
+from typing import Any
+
 import numpy
 
+from cs336kit.predict import NumberFormat
 
-def rounded(values, number_format, *, mode="nearest_even", overflow="saturate", seed=None):
+
+def rounded(
+    values: Any, number_format: NumberFormat, *, mode: str = "nearest_even", overflow: str = "saturate", seed: int | None = None
+) -> numpy.ndarray:  # fmt: skip
     """Round an array to the values of a `predict.NumberFormat`; returns a float64 array.
 
     Every value is divided by the spacing around it, rounded to an integer, and multiplied back; float64 does this without
@@ -39,7 +45,7 @@ def rounded(values, number_format, *, mode="nearest_even", overflow="saturate", 
         else:
             raise ValueError(f"mode={mode!r} is unknown; known are nearest_even, toward_zero, stochastic.")
         result = numpy.ldexp(units, -places)
-    limit = {"saturate": number_format.max, "nan": numpy.nan, "inf": numpy.inf}[overflow]
+    limit: Any = {"saturate": number_format.max, "nan": numpy.nan, "inf": numpy.inf}[overflow]
     too_large = numpy.abs(result) > number_format.max
     if mode == "toward_zero":
         limit = numpy.where(numpy.isfinite(x), number_format.max, limit)

@@ -132,12 +132,12 @@ def seconds(
     return Timing(tuple(repeats), calls, where.type, so_far.spread <= spread)
 
 
-def _cpu_repeat(function, calls: int, where: torch.device) -> float:
+def _cpu_repeat(function: Callable[[], object], calls: int, where: torch.device) -> float:
     # timeit disables garbage collection, which in one repeat would look like a slow function.
     return timeit.timeit(function, timer=time.perf_counter, number=calls)
 
 
-def _cuda_repeat(function, calls: int, where: torch.device) -> float:
+def _cuda_repeat(function: Callable[[], object], calls: int, where: torch.device) -> float:
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     stream = torch.cuda.current_stream(where)
     torch.cuda.synchronize(where)
@@ -158,7 +158,7 @@ def _cuda_repeat(function, calls: int, where: torch.device) -> float:
     return first.elapsed_time(last) / 1e3
 
 
-def _refuse_nothing(function, where: torch.device):
+def _refuse_nothing(function: Callable[[], object], where: torch.device) -> None:
     """Raise RuntimeError if a call takes no longer than calling an empty function, by the fastest of short bursts."""
     bursts = [(_cpu_repeat(function, 1000, where), _cpu_repeat(_nothing, 1000, where)) for _ in range(7)]
     mine, empty = (min(times) for times in zip(*bursts, strict=True))
@@ -169,5 +169,5 @@ def _refuse_nothing(function, where: torch.device):
         )
 
 
-def _nothing():
+def _nothing() -> None:
     return None

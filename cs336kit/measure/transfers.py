@@ -1,6 +1,7 @@
 """Copies between host and device, and their overlap with computation."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ class Transfer:
         return self.size_bytes / self.timing.median
 
 
-def transfer(size_bytes: int, *, direction: str = "host to device", pinned: bool = False, **timing) -> Transfer:
+def transfer(size_bytes: int, *, direction: str = "host to device", pinned: bool = False, **timing: Any) -> Transfer:
     """Time a copy of `size_bytes` in one direction, from pinned or pageable host memory.
 
     "host to host" runs anywhere; the others need a CUDA device. Further arguments go to `measure.seconds`.
@@ -70,8 +71,14 @@ def overlap_timeline(
     return _overlap_once(host, weight, products, copying, computing)
 
 
-def _overlap_once(host, weight, products: int, copying, computing) -> list[tuple[str, int, float, float]]:
-    def mark():
+def _overlap_once(
+    host: list[torch.Tensor],
+    weight: torch.Tensor,
+    products: int,
+    copying: torch.cuda.Stream,
+    computing: torch.cuda.Stream,
+) -> list[tuple[str, int, float, float]]:
+    def mark() -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event

@@ -44,16 +44,19 @@ def _read(config: Any) -> tuple[Mapping[str, Any], str]:
 def from_hf(config: Mapping[str, Any] | str | Path) -> TransformerConfig:
     """The TransformerConfig of a config.json of Hugging Face: a dictionary, a path (also of its folder), or JSON text.
 
-    Missing fields have the defaults of transformers. A field that could change parameters, FLOPs or cache and is not
-    understood is refused by name, and so is an unknown model_type. Fields that only change how a model is run or initialized are
-    left out; `notes` lists what was left out knowingly. A quantization_config sets how weights are `stored`. Of a model for
-    several modalities, the text model is read. Dropout is 0. Raises ValueError.
+    Missing fields have the defaults of transformers; `notes` lists the sizes among them. A field that could change parameters,
+    FLOPs or cache and is not understood is refused by name, and so is an unknown model_type. Fields that only change how a
+    model is run or initialized are left out, and `notes` lists what else was left out knowingly. A quantization_config sets how
+    weights are `stored`. Of a model for several modalities, the text model is read. Dropout is 0. Raises ValueError.
     """
     return read_hf(config)[0]
 
 
-def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, set[str]]:
-    """The configuration, and the names of the fields from which it follows."""
+def read_hf(config: Mapping[str, Any] | str | Path, *, abridged: bool = False) -> tuple[TransformerConfig, set[str]]:
+    """The configuration, and the names of the fields from which it follows.
+
+    `abridged`: what has its default was left out on purpose, so no note says so.
+    """
     values, source = _read(config)
     notes: list[str] = []
     model_type = values.get("model_type")
@@ -88,6 +91,8 @@ def read_hf(config: Mapping[str, Any] | str | Path) -> tuple[TransformerConfig, 
         ours = FAMILIES[model_type](fields)
         fields.check_rest()
         named = own_name(values)
+        if fields.left_out and not abridged:
+            fields.notes.append(f"sizes that are not given have transformers' defaults: {', '.join(fields.left_out)}")
         said: dict[str, Any] = {"source": f"config.json of {named}" if named else source, "model_type": model_type}
         stored, left_out = storage(values.get("quantization_config"), experts=bool(ours.get("experts")))
         result = TransformerConfig(**ours, **said, stored=stored, notes=(*notes, *fields.notes, *left_out))

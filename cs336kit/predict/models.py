@@ -38,9 +38,9 @@ def _published() -> dict[str, dict[str, Any]]:
 
 @cache
 def _built(name: str, **changes: Any) -> TransformerConfig:
-    from cs336kit.predict.hugging_face import from_hf
+    from cs336kit.predict.hugging_face import read_hf
 
-    config = _table()[name] if name in _table() else from_hf(_published()[name])
+    config = _table()[name] if name in _table() else read_hf(_published()[name], abridged=True)[0]
     if changes.get("stored") == "fp8" and not config.stored:
         note = "stored in fp8, as its id says: all matrices of the blocks are, also those that its file may leave as they are"
         changes |= {"notes": (*config.notes, note)}

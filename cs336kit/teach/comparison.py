@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from cs336kit._journal import is_number
 from cs336kit.predict._common.breakdown import Breakdown
@@ -14,7 +15,7 @@ SOURCES = ("measured", "counted", "computed", "datasheet")
 _ABSENT = "–"
 
 
-def compare(*rows, how: str = "measured") -> Table:
+def compare(*rows: Any, how: str = "measured") -> Table:
     """Compare predictions with measurements.
 
     rows: ``(quantity, predicted, measured)`` or ``(quantity, predicted, measured, unit)``; or two Breakdowns, predicted
@@ -41,7 +42,7 @@ def compare(*rows, how: str = "measured") -> Table:
     return Table(headers, tuple(zip(*cells, strict=True)), "".join(align))
 
 
-def _complete(row) -> tuple:
+def _complete(row: Any) -> tuple:
     if not isinstance(row, (tuple, list)) or len(row) not in (3, 4):
         raise ValueError(f"a row is (quantity, predicted, measured) or (…, unit), not {row!r}")
     quantity, predicted, measured = row[0], as_python(row[1]), as_python(row[2])
@@ -60,7 +61,7 @@ def _components(pair: Sequence) -> list[tuple]:
     return [*rows, ("total", predicted.total, measured.total, predicted.unit)]
 
 
-def _ratio(predicted, measured) -> str:
+def _ratio(predicted: Any, measured: Any) -> str:
     if _equal(predicted, measured):
         return "exact"
     if not (is_number(predicted) and is_number(measured)) or predicted == 0:
@@ -70,7 +71,7 @@ def _ratio(predicted, measured) -> str:
     return next((ratio for ratio in written if float(ratio) != 1), "differs")
 
 
-def _equal(predicted, measured) -> bool:
+def _equal(predicted: Any, measured: Any) -> bool:
     if isinstance(predicted, (list, tuple)) and isinstance(measured, (list, tuple)):
         return len(predicted) == len(measured) and all(map(_equal, predicted, measured))
     if isinstance(predicted, float) and isinstance(measured, float) and math.isnan(predicted):

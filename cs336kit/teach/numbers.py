@@ -3,6 +3,7 @@
 import math
 import numbers
 from decimal import Decimal
+from typing import Any
 
 #: Units by family. Two families of the same kind (decimal and binary bytes) are never mixed in one table.
 UNITS = {
@@ -26,14 +27,14 @@ def check_unit(unit: str) -> str:
     return unit
 
 
-def as_python(value):
+def as_python(value: Any) -> Any:
     """A plain Python value for one of torch's or numpy's scalars; anything else unchanged."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return value.item()
     return value
 
 
-def text(value) -> str:
+def text(value: Any) -> str:
     """Write one value: an int in full with thousands separators, a float to six significant digits."""
     value = as_python(value)
     if isinstance(value, bool):

@@ -38,7 +38,7 @@ class Revealed(Table):
         return "The answer\n" + super()._repr_html_() + (f"<p>{escape(self.note)}</p>" if self.note else "")
 
 
-def reveal(guess, *, of: str, unit: str = "", **answer) -> Revealed:
+def reveal(guess: Any, *, of: str, unit: str = "", **answer: Any) -> Revealed:
     """Show the answer to a question and, where the reader has made a guess, by what factor it was off.
 
     guess: ``...`` for none; else a number or a word, or a tuple with one for each part of the answer.
@@ -86,7 +86,7 @@ def calibration() -> Figure | str:
     return guesses_against_answers(numbers, middle)
 
 
-def _guesses(guess, parts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _guesses(guess: Any, parts: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """The guess for each part, and a note if it cannot be compared."""
     given = list(guess) if isinstance(guess, (tuple, list)) else [guess]
     if any(part is ... for part in given):
@@ -112,13 +112,13 @@ def _made_at(of: str) -> str:
     return _asked.setdefault(made[-1], of) if made else of
 
 
-def _same(guess, answer) -> bool:
+def _same(guess: Any, answer: Any) -> bool:
     if isinstance(guess, str) and isinstance(answer, str):
         return guess.strip().casefold() == answer.strip().casefold()
     return guess == answer
 
 
-def _off(guess, answer) -> str:
+def _off(guess: Any, answer: Any) -> str:
     """How far a guess is from its answer: a factor where there is one."""
     if _same(guess, answer):
         return "nothing"
@@ -139,5 +139,5 @@ def _key(of: str, name: str, parts: Mapping[str, Any]) -> str:
     return f"{lesson} {question}" if lesson.isdigit() else question
 
 
-def _entry(guess, answer, unit: str) -> dict[str, Any]:
+def _entry(guess: Any, answer: Any, unit: str) -> dict[str, Any]:
     return {"guess": guess, "answer": answer, "unit": unit}

@@ -1,6 +1,8 @@
 """Plain tables that are readable as text, in a notebook and on a projector."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.teach.numbers import as_python, text
@@ -27,24 +29,26 @@ class Table:
         return as_html(self.headers, self.rows, self.align, caption=self.caption)
 
 
-def table(headers, rows, align: str | None = None, *, caption: str = "") -> Table:
+def table(
+    headers: Iterable[object], rows: Iterable[Iterable[Any]], align: str | None = None, *, caption: str = ""
+) -> Table:
     """Make a table of any values; numbers are aligned to the right, everything else to the left.
 
     align: a string of ``<`` and ``>``, one per column, to choose otherwise. caption: a line above the table. Raises
     ValueError when a row does not have one cell for each header.
     """
-    headers = tuple(str(header) for header in headers)
-    rows = [tuple(row) for row in rows]
-    for row in rows:
-        if len(row) != len(headers):
-            raise ValueError(f"the row {row!r} has {len(row)} cells, but the table {len(headers)} columns: {headers}")
+    titles = tuple(map(str, headers))
+    cells = [tuple(row) for row in rows]
+    for row in cells:
+        if len(row) != len(titles):
+            raise ValueError(f"the row {row!r} has {len(row)} cells, but the table {len(titles)} columns: {titles}")
     if align is None:
-        align = "".join(">" if rows and all(_is_number(row[i]) for row in rows) else "<" for i in range(len(headers)))
-    if len(align) != len(headers) or set(align) - {"<", ">"}:
-        raise ValueError(f"align={align!r} must be one of < or > for each of the {len(headers)} columns")
-    return Table(headers, tuple(tuple(text(cell) for cell in row) for row in rows), align, caption)
+        align = "".join(">" if cells and all(_is_number(row[i]) for row in cells) else "<" for i in range(len(titles)))
+    if len(align) != len(titles) or set(align) - {"<", ">"}:
+        raise ValueError(f"align={align!r} must be one of < or > for each of the {len(titles)} columns")
+    return Table(titles, tuple(tuple(map(text, row)) for row in cells), align, caption)
 
 
-def _is_number(value) -> bool:
+def _is_number(value: Any) -> bool:
     value = as_python(value)
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,11 +1,12 @@
 """Show a mistake without stopping the lesson: run it, print what Python says, and go on."""
 
 import textwrap
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def expect(exception: type[Exception], lines: int = 1):
+def expect(exception: type[Exception], lines: int = 1) -> Iterator[None]:
     """Run a block that must fail, and print ``Type: message`` (the first `lines` lines of it).
 
     Raises AssertionError when the block does not fail, so that a trap that no longer works is noticed.

@@ -7,6 +7,7 @@ import pytest
 
 from cs336kit import predict
 from cs336kit.cli import main
+from cs336kit.predict._families import FAMILIES
 from cs336kit.predict._transformers.writings import WRITINGS, writing
 from cs336kit.predict.hugging_face import read_hf
 
@@ -40,6 +41,23 @@ def test_what_is_left_out_of_a_file_has_transformers_defaults():
         layers=12, d_model=768, heads=12, vocab=50257, context=1024, mlp="gelu_new"
     )
     assert predict.parameters(predict.from_hf({"model_type": "gpt2"})).total == 124_439_808
+
+
+def test_sizes_that_are_not_given_are_noted_with_the_defaults_that_they_have():
+    config = predict.from_hf({name: value for name, value in LLAMA.items() if name != "num_hidden_layers"})
+    assert config.layers == 32 and config.notes == (
+        "sizes that are not given have transformers' defaults: num_hidden_layers=32",
+    )
+    # By the family's own name of a size, and not where the model was abridged on purpose.
+    (note,) = predict.from_hf({"model_type": "gpt2", "hidden_size": 768, "n_head": 12}).notes
+    assert note.endswith(": n_layer=12, vocab_size=50257, n_positions=1024")
+    assert predict.MODELS["mistral-7b"].notes == predict.from_hf(LLAMA).notes == ()
+
+
+def test_a_new_family_without_its_fields_says_what_writes_them(monkeypatch):
+    monkeypatch.setitem(FAMILIES, "brand_new", FAMILIES["llama"])
+    with pytest.raises(ValueError, match="hf_fields.json has no brand_new, .*: run python -m benchmarks.hf_fields"):
+        predict.from_hf({**LLAMA, "model_type": "brand_new"})
 
 
 @pytest.mark.parametrize(
@@ -122,15 +140,15 @@ def test_modules_that_a_file_leaves_as_they_are():
     assert predict.from_hf({"model_type": "gpt_oss", "quantization_config": mxfp4}).stored == "mxfp4-experts"
     ignored = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
     int4 = compressed({"type": "int", "num_bits": 4, "group_size": 32}, ignore=ignored)
-    kimi = predict.from_hf({"model_type": "deepseek_v3", "num_nextn_predict_layers": 0, "quantization_config": int4})
+    fields = {"model_type": "deepseek_v3", "num_nextn_predict_layers": 0, "quantization_config": int4}
+    kimi, _ = read_hf(fields, abridged=True)
     assert (kimi.stored, kimi.notes) == ("int4-g32-experts", ())
     for model, kept in (
         ({"model_type": "gpt_oss"}, ["model.layers.0.self_attn"]), (LLAMA, ["model.layers.0.self_attn.q_proj"]),
         (LLAMA, ["model.layers.*.self_attn"]),
     ):  # fmt: skip
-        config = predict.from_hf(
-            {**model, "quantization_config": {"quant_method": "fp8", "modules_to_not_convert": kept}}
-        )
+        stored = {"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": kept}}
+        config, _ = read_hf({**model, **stored}, abridged=True)
         (note,) = config.notes
         assert config.stored == "fp8" and "also those that its file leaves as they are" in note
 
@@ -219,8 +237,8 @@ def test_what_published_files_have_and_transformers_does_not_read_may_say_what_i
     given = {"model_type": model_type, **PUBLISHED[model_type]}
     assert predict.from_hf(given) == predict.from_hf({"model_type": model_type})
     notes = ("the 3 multi-token prediction (MTP) layers are left out",) if "use_mtp" in given else ()
-    assert predict.from_hf(given).notes == notes
-    assert predict.from_hf({**given, "use_mtp": False}).notes == ()
+    assert read_hf(given, abridged=True)[0].notes == notes
+    assert read_hf({**given, "use_mtp": False}, abridged=True)[0].notes == ()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -24,7 +25,7 @@ from cs336kit.course.assignment import CONFIG, FOLDER, POINTS, graded, marks, wr
 from cs336kit.course.lessons import every
 from cs336kit.course.pages import minutes
 from cs336kit.course.student import leaks, without_answers
-from cs336kit.course.submitted import Mended, Scored, unmarked
+from cs336kit.course.submitted import Mended, Scored, Table, unmarked
 from cs336kit.teach.exercises import load
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,7 @@ def test_nbgrader_reads_what_it_has_to_know(clone, monkeypatch):
     assert told == {
         "CourseDirectory": {"course_id": "course"},
         "ClearSolutions": {"enabled": False},
+        "ExportApp": {"plugin_class": "cs336kit.course.submitted.Table"},
         "ExecutePreprocessor": {"extra_arguments": ["--log-level=ERROR"], "timeout": 120},
     }
     assert os.environ["PATH"].startswith(os.path.dirname(sys.executable) + os.pathsep)
@@ -160,6 +162,27 @@ def test_cells_of_another_assignment_or_another_nbgrader_become_the_student_s_ow
     notebook, _ = Mended().preprocess(nbformat.v4.new_notebook(cells=cells), {"nbgrader": told})
     kept = [cell.metadata.get("nbgrader") for cell in notebook.cells]
     assert kept == [*own, None, None, None, None, marks("points-03.2", points=9)]
+
+
+def test_the_table_names_whom_a_killed_run_has_left_without_points(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)  # nbgrader calls alembic
+    told = []
+    table = Table(to=str(tmp_path / "grades.csv"), log=SimpleNamespace(info=lambda *_: None, warning=told.append))
+    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as book:
+        book.add_assignment("03")
+        book.add_notebook("03_a", "03")
+        book.add_grade_cell("points-03-1", "03_a", "03", max_score=6, cell_type="code")
+        book.add_grade_cell("essay", "03_a", "03", max_score=6, cell_type="markdown")  # a lecturer's own, read by them
+        for student, points in (("ada", 6), ("Bob B.", None), ("cyd", 0)):
+            book.add_student(student)
+            # What nbgrader makes before the cells run, and what it fills in behind them.
+            book.add_submission("03", student)
+            book.find_grade("points-03-1", "03_a", "03", student).auto_score = points
+        book.add_student("dan")  # has handed in nothing
+        table.export(book)
+    assert told == ["Bob B. has 0, but was not graded: nbgrader autograde 03 --student 'Bob B.' --force"]
+    scores = [line.split(",")[-2] for line in (tmp_path / "grades.csv").read_text().splitlines()]
+    assert scores == ["score", "6.0", "0.0", "0.0", "0.0"]
 
 
 def test_a_byte_order_mark_is_taken_away(tmp_path):

@@ -246,6 +246,16 @@ LIES = {
         lambda n: prose(n, "### Exercise 04.1 ").update(source="### Exercise 04.1 build it: a thing"),
         "the heading of 04.1 is not of the form '### Exercise 04.1 ★★ 10 min · build it: what'",
     ),
+    "a task that asks nothing": (
+        lambda n: prose(n, "### Exercise 04.1 ").update(
+            source="### Exercise 04.1 ★ 10 min · build it: a box\n\nWrite `f(x)`: …\n"
+        ),
+        "is the task of 04.1 as `exercise new` wrote it",
+    ),
+    "a task without a title": (
+        lambda n: prose(n, "### Exercise 04.1 ").update(source="### Exercise 04.1 ★ 10 min · Title\n\nWrite `f(x)`."),
+        "is the task of 04.1 as `exercise new` wrote it",
+    ),
     "another exercise's check": (
         lambda n: code(n, "exercise").update(source='teach.exercises.check("04.2", answer)'),
         "should check exercise 04.1 and show that it is waiting",

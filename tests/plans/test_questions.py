@@ -327,6 +327,12 @@ def test_replicas_say_that_ddp_keeps_its_buckets_beside_the_gradients(given, not
     assert any("gradient_as_bucket_view=True" in note for note in notes) == noted
 
 
+def test_six_nd_of_a_model_with_experts_counts_its_active_parameters():
+    answer = plan(Question(MODELS["mixtral-8x7b"], tokens=10**12))
+    said = f"6 × 12,879,925,248 active parameters × 1,000,000,000,000 tokens = {answer.six_nd_flops:.6g}"
+    assert formulas(answer)["FLOPs by 6ND"] == said
+
+
 def test_formulas_of_a_model_have_its_shapes():
     """A block of 16 · 16 matrices, a table of 40 rows; 10⁶ tokens in sequences of 16."""
     S, D, F, V = 16, 16, 64, 40
@@ -340,6 +346,7 @@ def test_formulas_of_a_model_have_its_shapes():
     assert rows["FLOPs"] == f"{3 * forward:.6g} × 1,000,000 tokens / 16 = {3 * forward * 10**6 // S:.6g}"
     assert f"head {2 * S * D * V:.4g}" in rows["FLOPs forward"]
     P = answer.parameters
+    assert rows["FLOPs by 6ND"] == f"6 × {P:,} parameters × 1,000,000 tokens = {6 * P * 10**6:.6g}"
     assert rows["parameters' bytes"] == f"{P:,} × 2 (bf16) / 2 accelerators"
     assert rows["optimizer state"] == f"{P:,} × 2 × 4 (fp32) and 4 for each tensor's step / 2 accelerators"
     assert (

@@ -55,13 +55,17 @@ class Fields:
     """The fields of a config.json, with the defaults of transformers for missing ones; it records which fields were read."""
 
     def __init__(self, values: Mapping[str, Any], model_type: str):
-        table = field_table()[model_type]
+        table = field_table().get(model_type)
+        if table is None:
+            raise ValueError(f"hf_fields.json has no {model_type}, a new family: run python -m benchmarks.hf_fields")
         self.aliases: dict[str, str] = table.get("aliases", {})
         self.given = {self.aliases.get(name, name): value for name, value in values.items()}
         self.defaults: dict[str, Any] = table["fields"]
         self.model_type = model_type
         self.read: set[str] = set()
         self.notes: list[str] = []
+        #: sizes that the file leaves out, with the defaults that they have
+        self.left_out: list[str] = []
 
     def __call__(self, name: str) -> Any:
         """The value of a field that the family understands; None if this model_type has no such field.
@@ -196,6 +200,8 @@ def sizes(f: Fields, **named: str) -> dict[str, Any]:
         if theirs in f and (value := f(theirs)) is not None:
             # Checked here, where the names in the file are known, and before patterns of layers are written out.
             found[ours] = at_most(theirs, positive_int(theirs, value), LARGEST.get(ours, sys.maxsize))
+            if f.aliases.get(theirs, theirs) not in f.given:
+                f.left_out.append(f"{theirs}={value}")
         elif f.defaults.get(theirs) is not None and ours not in ("kv_heads", "head_dim"):
             raise f.refuse(theirs, "a positive whole number")
     if "tie_word_embeddings" in f:

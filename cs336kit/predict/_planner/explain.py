@@ -80,6 +80,8 @@ def _time(plan: Plan) -> Iterator[tuple[str, str]]:
         why = "each matrix product has one more for each input that needs a gradient"
         yield "FLOPs of a sequence", f"{both.total:.6g} = {ratio} ({why})"
         yield "FLOPs", f"{both.total:.6g} × {q.tokens:,} tokens / {q.sequence:,} = {plan.flops:.6g}"
+        each = f"{active_parameters(q.config).total:,}" + " active" * bool(q.config.experts)
+        yield "FLOPs by 6ND", f"6 × {each} parameters × {q.tokens:,} tokens = {plan.six_nd_flops:.6g}"
     else:
         yield "FLOPs", f"6 × {plan.parameters:,} × {q.tokens:,} = {plan.flops:.6g}"
     a_day = f"{peak_of(plan.chip):.4g} FLOP/s × {q.mfu:g} × 86,400 s"

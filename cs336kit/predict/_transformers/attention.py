@@ -21,7 +21,7 @@ class Attention:
         b, c = self.b, self.c
         q, k, v, held = self._projected(x)
         if self.tables is not None:
-            q, k = (self._rotated(f"{name} rotary", t, name) for name, t in (("query", q), ("key", k)))
+            q, k = self._rotary(q, k)
             held += [q.x, k.x]
         if self.method == "sdpa":
             z = self._fused(q, k, v, window)
@@ -62,19 +62,35 @@ class Attention:
             held += [k.x, v.x]
         return q, k, v, held
 
+    def _rotary(self, q: Heads, k: Heads) -> tuple[Heads, Heads]:
+        """Queries and keys with their positions."""
+        b, both = self.b, (("query", q), ("key", k))
+        if self.how.rope != "wide":
+            q, k = (self._rotated(f"{name} rotary", t, name) for name, t in both)
+            return q, k
+        # Both are cast before either is turned, and back after both: in fp32 their gradients are alive together.
+        wide = [b.cast(f"{name} rotary/fp32", t.x, "fp32") for name, t in both]
+        turned = [self._rotated(f"{name} rotary", Heads(x), name).x for x, (name, _) in zip(wide, both, strict=True)]
+        q, k = (
+            Heads(b.converted(f"{name} rotary/back", x, t.x.dtype, name=name))
+            for x, (name, t) in zip(turned, both, strict=True)
+        )
+        for x, (_, t) in zip(wide, both, strict=True):
+            b.free(x, unless=t.x)
+        return q, k
+
     def _rotated(self, place: str, given: Heads, name: str) -> Heads:
         b, (B, n, S, h) = self.b, given.x.shape
         x, width, dtype, tables = given.x, self.c.rotary_width, given.x.dtype, self.tables
         assert tables is not None
         with b.within(place):
-            if self.how.rope == "wide":
-                x = b.cast("fp32", x, "fp32")
             if self.how.rope == "own tables":
                 tables = tuple(
                     b.op(t, "repeat", (), (1, S, 1, width), dtype=dtype, name="rotary tables")
                     for t in ("cosine", "sine")
                 )  # type: ignore[assignment]
-            halves = b.chunk("halves", x)
+            # The modules slice: each half writes its gradient into zeros. Of a part of each head, halves stand for the part.
+            halves = b.chunk("halves", x) if width != h else tuple(b.part_of("halves", x, h // 2) for _ in range(2))
             turning = x if width == h else b.view(x, B, n, S, width)
             rotated = b.rotate(turning, halves, tables, name=name)
             b.free(*(tables if tables is not self.tables else ()))
@@ -85,9 +101,8 @@ class Attention:
                 b.free(rotated)
                 # In GPT-J, the heads are still after the sequence here.
                 return Heads(whole, front=self.how.rope != "own tables")
-            if self.how.rope in ("returned", "wide"):
+            if self.how.rope == "returned":
                 rotated = b.converted("back", rotated, dtype, name=name)
-            b.free(x, unless=given.x)
         return Heads(rotated)
 
     def _repeated(self, name: str, given: Heads) -> Heads:

@@ -40,8 +40,9 @@ def _block(modules: Modules, attention: Attention, mlp: MLP, x: Tensor, window: 
             z = attention(normed, window)
         with b.within("mlp", part="mlp"):
             m = mlp(normed)
-        first = b.add("attention sum", z, m)
-        y = b.add("mlp sum", first, x)
+        one, other = (x, m) if modules.how.input_first else (m, x)
+        first = b.add("attention sum", z, one)
+        y = b.add("mlp sum", first, other)
         b.free(z, m, first, normed)
         return y
     z = _branch(modules, "attention", x, "query, key, value inputs", lambda normed: attention(normed, window))

@@ -33,6 +33,8 @@ class Writing:
     broadcast: bool = False
     #: whether there is always a mask
     masked: bool = False
+    #: whether a block with one norm adds its input to attention's output before it adds the MLP's
+    input_first: bool = False
     #: where dropout is applied: "embedding", "weights", "attention", "mlp"
     dropouts: frozenset[str] = frozenset({"weights"})
     #: whether a checkpointed block saves the mask besides its input
@@ -59,7 +61,7 @@ WRITINGS: dict[str, Writing] = {
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "bias": ("up", "down")},
     ),
     "cohere": Writing(
-        norm="centered", rope="wide",
+        norm="centered", rope="wide", input_first=True,
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "norm_bias": False},
     ),
     "falcon": Writing(

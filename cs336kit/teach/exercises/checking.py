@@ -45,7 +45,7 @@ class Result:
         return paragraph(self._verdict, self.message, color.get(self.state, "#D55E00"))
 
 
-def check(id: str, answer) -> Result:
+def check(id: str, answer: Any) -> Result:
     """Try `answer` on every case of the exercise and report what was found; never raises for a wrong answer.
 
     Where possible, the answer runs in a process of its own: see :mod:`cs336kit.teach.exercises.running`. If it passes, the
@@ -56,19 +56,19 @@ def check(id: str, answer) -> Result:
     return replace(result, message=f"{result.message} {problem}".strip())
 
 
-def check_solution(id: str, solution) -> Result:
+def check_solution(id: str, solution: Any) -> Result:
     """Try the course's own answer, for a folded solution: the verdict says whose answer it is."""
     return replace(_tried(id, solution), whose="the course's answer")
 
 
-def _tried(id: str, answer) -> Result:
+def _tried(id: str, answer: Any) -> Result:
     found = load(id)
     if found.decision and not callable(answer):
         return Result(id, *decide(found, answer))
     return Result(id, *tried(found, answer, judge))
 
 
-def tried(found: Exercise, answer, work: Callable[[Exercise, list, Callable, Say], None]) -> tuple[str, str]:
+def tried(found: Exercise, answer: Any, work: Callable[[Exercise, list, Callable, Say], None]) -> tuple[str, str]:
     """The last that ``work(found, trials, answer, say)`` says; it is called only if the answer is a function and allowed."""
     if answer is ...:
         return "waiting", _waiting(found)
@@ -85,7 +85,7 @@ def tried(found: Exercise, answer, work: Callable[[Exercise, list, Callable, Say
     return run(lambda say: work(found, cases, answer, say))
 
 
-def decide(found: Exercise, answer) -> tuple[str, str]:
+def decide(found: Exercise, answer: Any) -> tuple[str, str]:
     """The state and the message for a decision: a value, compared with the right one and with each mistake."""
     if any(part is ... for part in (answer if isinstance(answer, tuple) else (answer,))):
         return "waiting", _waiting(found)
@@ -98,14 +98,14 @@ def decide(found: Exercise, answer) -> tuple[str, str]:
     return "not yet", _undecided(answer, found.reference(), found.tolerance)
 
 
-def lower(answer):
+def lower(answer: Any) -> Any:
     """The answer with its words in lower case: "c" is as good a choice as "C"."""
     if isinstance(answer, (tuple, list)):
         return tuple(map(lower, answer))
     return answer.strip().lower() if isinstance(answer, str) else answer
 
 
-def paired(answer, right) -> list[tuple] | None:
+def paired(answer: Any, right: Any) -> list[tuple] | None:
     """The parts of an answer, each beside its part of the right one; None if there are not as many."""
     if not isinstance(right, tuple):
         return [(answer, right)]
@@ -114,7 +114,7 @@ def paired(answer, right) -> list[tuple] | None:
     return list(zip(answer, right, strict=True))
 
 
-def _undecided(answer, right, tolerance: float) -> str:
+def _undecided(answer: Any, right: Any, tolerance: float) -> str:
     """Which part of a decision is not right, and in which direction, without giving it away."""
     parts = paired(answer, right)
     if parts is None:
@@ -131,7 +131,7 @@ def _undecided(answer, right, tolerance: float) -> str:
     return f"{part} is not a number."
 
 
-def _meant(answer, wrong, tolerance: float) -> bool:
+def _meant(answer: Any, wrong: Any, tolerance: float) -> bool:
     """Whether an answer is this wrong one; an ``...`` in the wrong one stands for anything."""
     parts = paired(answer, wrong)
     return parts is not None and all(w is ... or difference(a, w, tolerance) is None for a, w in parts)

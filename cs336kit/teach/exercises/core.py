@@ -77,11 +77,11 @@ class Exercise:
         """Whether the answer is a value instead of a function."""
         return not inspect.signature(self.reference).parameters
 
-    def observed(self, result, args: tuple):
+    def observed(self, result: Any, args: tuple) -> Any:
         """The part of a call's result that is compared."""
         return result if self.observe is None else self.observe(result, args)
 
-    def right(self, args: tuple):
+    def right(self, args: tuple) -> Any:
         """What the reference returns, on a copy of the arguments, as it is compared."""
         args = copy.deepcopy(args)
         return self.observed(self.reference(*args), args)
@@ -98,7 +98,7 @@ class Exercise:
     def _compiled(self, expression: str) -> Callable:
         code, signature = compile(expression, f"<mistake of {self.id}>", "eval"), inspect.signature(self.reference)
 
-        def wrong(*args):
+        def wrong(*args: Any) -> Any:
             given = signature.bind(*args)
             given.apply_defaults()
             scope = {**given.arguments, "right_if": lambda **other: self.reference(**{**given.arguments, **other})}
@@ -108,7 +108,7 @@ class Exercise:
 
         return wrong
 
-    def _value(self, answer: Callable, args: tuple):
+    def _value(self, answer: Callable, args: tuple) -> Any:
         try:
             return self.observed(answer(*args), args)
         except Exception:
@@ -118,7 +118,7 @@ class Exercise:
 _known: dict[str, Exercise] = {}
 
 
-def exercise(id: str, **parts) -> Callable[[Callable], Callable]:
+def exercise(id: str, **parts: Any) -> Callable[[Callable], Callable]:
     """Add an exercise to the course, with the function below as the right answer; the parts are fields of Exercise."""
 
     def add(reference: Callable) -> Callable:

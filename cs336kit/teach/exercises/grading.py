@@ -9,6 +9,7 @@ import copy
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 from cs336kit.teach.exercises.checking import Result, decide, judge, lower, paired, tried
 from cs336kit.teach.exercises.core import Exercise, load
@@ -17,7 +18,7 @@ from cs336kit.teach.exercises.judging import difference
 from cs336kit.teach.exercises.running import Failed, Say, attempt
 
 
-def grade(id: str, answer, of: float, *, name: str = "") -> float:
+def grade(id: str, answer: Any, of: float, *, name: str = "") -> float:
     """Print what the check finds about `answer`, and return its points, from 0 to `of`, for nbgrader.
 
     `name`: what the notebook calls the answer; with it, an answer of None counts as missing. Never raises for a wrong
@@ -45,7 +46,7 @@ def grade(id: str, answer, of: float, *, name: str = "") -> float:
         return round(float(of * Fraction(share)), 2)
 
 
-def _parts(found: Exercise, answer) -> str:
+def _parts(found: Exercise, answer: Any) -> str:
     """How many parts of a decision are right, such as 2/3; a part that is still ... is not."""
     right = found.reference()
     parts = paired(answer, right)
@@ -92,7 +93,7 @@ def _count(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
         say(share(), heard[1])
 
 
-def _idle(found: Exercise, args: tuple, right) -> bool:
+def _idle(found: Exercise, args: tuple, right: Any) -> bool:
     """Whether a function that does nothing passes a case."""
     with contextlib.suppress(Exception):
         return difference(found.observed(None, args), right, found.tolerance) is None

@@ -4,6 +4,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 #: Bytes of memory that an answer may allocate on top of what is in use.
 MEMORY = 2 << 30
@@ -24,11 +25,11 @@ def keeper() -> Callable[[], None]:
     missing, size, every, pairs, same = object(), len, all, map, operator.is_
 
     # Every name used below is a local or a method of a dict: the answer may have replaced any other.
-    def untouched(now, before):
+    def untouched(now: dict[str, Any], before: dict[str, Any]) -> bool:
         names = size(now) == size(before) and every(pairs(same, now, before))
         return names and every(pairs(same, now.values(), before.values()))
 
-    def restore():
+    def restore() -> None:
         for owner, now, before, put, drop, own in places:
             if untouched(now, before):  # without a Python loop: there are thousands of names, after each call
                 continue
@@ -88,8 +89,8 @@ def _lock_files() -> None:
     os.close(rules)
 
 
-def _to_files_only(save):
-    def save_to(value, file, *args, **kwargs):
+def _to_files_only(save: Callable[..., Any]) -> Callable[..., Any]:
+    def save_to(value: Any, file: Any, *args: Any, **kwargs: Any) -> Any:
         if not hasattr(file, "write"):
             open(file, "wb")  # noqa: SIM115 - torch opens paths in C++, unseen by the hook, and this is refused
         return save(value, file, *args, **kwargs)
@@ -97,7 +98,7 @@ def _to_files_only(save):
     return save_to
 
 
-def _hook():
+def _hook() -> Callable[..., None]:
     """An audit hook that refuses whatever would outlive the process; it cannot be removed."""
     refused = (
         "remove rmdir rename truncate mkdir link symlink chmod chown utime setxattr removexattr system exec posix_spawn spawn "
@@ -107,7 +108,10 @@ def _hook():
     names |= {"subprocess.Popen", "socket.connect", "signal.pthread_kill"}
     writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
-    def hook(event, args, names=names, writing=writing, null=os.devnull, error=PermissionError):
+    def hook(
+        event: str, args: tuple[Any, ...], names: set[str] = names, writing: int = writing, null: str = os.devnull,
+        error: type[Exception] = PermissionError,
+    ) -> None:  # fmt: skip
         if event in names or (event == "open" and args[2] and args[2] & writing and args[0] != null):
             raise error(f"an answer may not do that here ({event})")
 

@@ -4,22 +4,23 @@ import math
 import re
 import reprlib
 from fractions import Fraction
+from typing import Any
 
 
 class _Short(reprlib.Repr):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.maxstring = self.maxother = 160
         self.maxlong = 60
         self.maxtuple = self.maxlist = self.maxdict = 12
 
-    def repr1(self, value, level):
+    def repr1(self, value: Any, level: int) -> str:
         if _is_tensor(value) and value.numel() > 6:
             return f"a tensor of shape {tuple(value.shape)}"
         return super().repr1(value, level)
 
 
-def shorten(value) -> str:
+def shorten(value: object) -> str:
     """A short repr of any value, even of one whose own repr fails."""
     try:
         return re.sub(r" at 0x[0-9a-f]+", "", " ".join(_Short().repr(value).split()))
@@ -27,7 +28,7 @@ def shorten(value) -> str:
         return f"<{type(value).__name__} that cannot be shown>"
 
 
-def difference(given, expected, tolerance: float) -> str | None:
+def difference(given: Any, expected: Any, tolerance: float) -> str | None:
     """None when `given` equals `expected`, else the rest of a sentence that begins ``for this case``.
 
     Numbers are compared with a relative tolerance, floating-point tensors with one relative to their largest element,
@@ -41,7 +42,7 @@ def difference(given, expected, tolerance: float) -> str | None:
         return f"your answer {shorten(given)} cannot be compared with {shorten(expected)} ({type(error).__name__})"
 
 
-def _difference(given, expected, tolerance):
+def _difference(given: Any, expected: Any, tolerance: float) -> str | None:
     if _is_tensor(expected):
         return _tensor_difference(given, expected, tolerance)
     given = plain(given)
@@ -68,17 +69,18 @@ def _difference(given, expected, tolerance):
     return None if same else f"you returned {shorten(given)}, but {shorten(expected)} is right"
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     """The value as a plain int, float, bool, tuple, list or dict, if it is a subclass of one, NumPy's, or a scalar tensor."""
     if (_is_tensor(value) and value.ndim == 0) or type(value).__module__ == "numpy":
         return value.tolist()
-    for kind, read in ((int, int.__index__), (float, float.__float__), (tuple, tuple.__iter__), (list, list.__iter__)):
+    kinds: Any = ((int, int.__index__), (float, float.__float__), (tuple, tuple.__iter__), (list, list.__iter__))
+    for kind, read in kinds:
         if isinstance(value, kind) and type(value) not in (kind, bool):
             return kind(read(value))
     return dict(dict.items(value)) if isinstance(value, dict) else value
 
 
-def _tensor_difference(given, expected, tolerance):
+def _tensor_difference(given: Any, expected: Any, tolerance: float) -> str | None:
     import torch
 
     if not _is_tensor(given):
@@ -101,7 +103,7 @@ def _tensor_difference(given, expected, tolerance):
     return f"the first different element is at {where}: you have {got!r}, but {want!r} is right"
 
 
-def _wrong_type(given, expected) -> str:
+def _wrong_type(given: Any, expected: Any) -> str:
     if given is None:
         return "your function returned nothing (is there a return?)"
     given_type, wanted_type = ("nothing" if v is None else _article(type(v).__name__) for v in (given, expected))
@@ -112,7 +114,7 @@ def _article(name: str) -> str:
     return ("an " if name[0].lower() in "aeiou" else "a ") + name
 
 
-def _close(given, expected, tolerance) -> bool:
+def _close(given: Any, expected: Any, tolerance: float) -> bool:
     if math.isnan(expected):
         return math.isnan(given)
     if isinstance(given, int) and isinstance(expected, int):
@@ -121,6 +123,6 @@ def _close(given, expected, tolerance) -> bool:
     return given == expected or (tolerance > 0 and math.isclose(given, expected, rel_tol=tolerance))
 
 
-def _is_tensor(value) -> bool:
+def _is_tensor(value: object) -> bool:
     """Whether this is a tensor or a parameter, and not a subclass, which could answer a comparison as it likes."""
     return (type(value).__module__, type(value).__name__) in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))

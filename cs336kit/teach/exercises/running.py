@@ -23,7 +23,9 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
 from cs336kit.teach.exercises.guarding import guard
 
@@ -50,7 +52,7 @@ class TooLong(BaseException):
     """Not an Exception, so that an `except Exception` inside the answer does not swallow it."""
 
 
-def attempt(function: Callable, args: tuple, restore: Callable[[], None]):
+def attempt(function: Callable, args: tuple, restore: Callable[[], None]) -> Any:
     """Call `function`; raise Failed with a sentence when it raises or takes different arguments, TooLong when time is up."""
     try:
         return function(*args)
@@ -87,7 +89,7 @@ def _text(error: BaseException) -> str:
         return "its message cannot be shown"
 
 
-def _line(error: BaseException, function) -> str:
+def _line(error: BaseException, function: object) -> str:
     """Where in the answer the error happened, as the line number that Jupyter shows."""
     code = getattr(function, "__code__", None)
     trace, found = error.__traceback__, None
@@ -115,7 +117,7 @@ def _can_fork() -> bool:
     return sys.platform == "linux" and hasattr(os, "fork") and not (torch and torch.cuda.is_initialized())
 
 
-def _here(work, seconds: float):
+def _here(work: Callable[[Say], None], seconds: float) -> tuple[str, str]:
     said = [("running", "the check")]
     with contextlib.suppress(TooLong), alarm(seconds):
         work(lambda state, message: said.append((state, message)))
@@ -128,7 +130,7 @@ def _ended(state: str) -> str:
 
 
 @contextlib.contextmanager
-def alarm(seconds: float, *, processor: bool = False):
+def alarm(seconds: float, *, processor: bool = False) -> Iterator[None]:
     """Raise TooLong in the block after `seconds`, where the system has an alarm and this is the main thread.
 
     `processor`: count processor time, which does not depend on how busy the machine is.
@@ -140,7 +142,7 @@ def alarm(seconds: float, *, processor: bool = False):
 
     timer, sent = (signal.ITIMER_PROF, signal.SIGPROF) if processor else (signal.ITIMER_REAL, signal.SIGALRM)
 
-    def stop(signum, frame):
+    def stop(signum: int, frame: FrameType | None) -> None:
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
                 # An interrupted import leaves half a module behind: let it finish.
@@ -158,7 +160,7 @@ def alarm(seconds: float, *, processor: bool = False):
         signal.signal(sent, before)
 
 
-def _apart(work, seconds: float):
+def _apart(work: Callable[[Say], None], seconds: float) -> tuple[str, str]:
     results, say_to = os.pipe()
     prints, print_to = os.pipe()
     token = secrets.token_hex(8)  # so that nothing else on the pipe passes for a verdict
@@ -219,7 +221,7 @@ def _listen(results: int, prints: int, seconds: float) -> tuple[bytes, bytes, in
     return received[results], received[prints], printed
 
 
-def _child(work, say_to: int, print_to: int, token: str, seconds: float):
+def _child(work: Callable[[Say], None], say_to: int, print_to: int, token: str, seconds: float) -> None:
     """The forked process, which sends out nothing but lines of a state and a message."""
     global _forked
     _forked, code = True, 1
@@ -245,7 +247,7 @@ def _child(work, say_to: int, print_to: int, token: str, seconds: float):
         guard()
         write, flush = os.write, sys.stdout.flush
 
-        def say(state, message):
+        def say(state: str, message: str) -> None:
             write(say_to, f"{token}{(state, message)!r}\n".encode())
 
         try:

@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cs336kit.predict import FORMATS, NumberFormat
@@ -89,7 +89,7 @@ class BitExplorer(Explorer):
         """Flip one bit, counted from the right."""
         self.set_code(self.code ^ (1 << place))
 
-    def _lines(self):
+    def _lines(self) -> list[str]:
         """The bits, formula and spacing, and what was rounded."""
         first = self.number_format.name + "  " + "  ".join(f"{name} {bits}" for name, bits in self.fields())
         same = self.wanted == self.value or (math.isnan(self.wanted) and math.isnan(self.value))
@@ -114,12 +114,12 @@ class BitExplorer(Explorer):
         return f'<div style="font-family:monospace;line-height:1.6;">{"".join(boxes)}</div>{self.live_html()}'
 
     @property
-    def choices(self):
+    def choices(self) -> dict[str, Any]:  # type: ignore[override] # they follow from the bits
         return {
             "format": self.number_format.name, "value": repr(self.wanted), "bits": self.number_format.fields(self.code),
         }  # fmt: skip
 
-    def offers(self):
+    def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
         names = [name for name, entry in FORMATS.items() if isinstance(entry, NumberFormat)]
         own = self.number_format.name
         return {
@@ -138,7 +138,7 @@ class BitExplorer(Explorer):
                 place -= 1
                 yield place, (bit, f"bit {place}, {name}: flip it", name, GROUNDS[name])
 
-    def choose(self, **choices) -> None:
+    def choose(self, **choices: Any) -> None:
         """Do what is chosen from `offers`."""
         ways: dict[str, Callable[[Any], None]] = {
             "format": self.set_format, "value": self.type_value, "bits": self.type_bits, "flip": self.flip,

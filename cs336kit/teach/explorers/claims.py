@@ -1,10 +1,11 @@
 """Choose a topic, a verdict or a word, and see what is claimed, what was computed, and which verdict follows."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
-from cs336kit.predict._common.checks import known
+from cs336kit.predict._common.checks import one_of
 from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.teach.claims import VERDICTS, Settled, settled
 from cs336kit.teach.explorers.explorer import Explorer
@@ -46,9 +47,9 @@ def claims(*, topic: str = EIGHT, verdict: str = ALL, text: str = "") -> "Claims
 class ClaimsExplorer(Explorer):
     """The claims that fit the three choices, as `found`."""
 
-    def __init__(self, **choices):
+    def __init__(self, **choices: Any):
         for name in ("topic", "verdict"):
-            known(name, choices[name], dict.fromkeys(self.offers()[name][1], True))
+            one_of(name, choices[name], self.offers()[name][1])
         self.choices = {**choices, "text": choices["text"].strip()}
         self.found = [one for one in settled() if self._fits(one)]
         if choices["topic"] == EIGHT:
@@ -61,7 +62,7 @@ class ClaimsExplorer(Explorer):
             there and verdict in (ALL, one.claim.verdict) and text.lower() in f"{one.claim.claim} {one.truth}".lower()
         )
 
-    def offers(self):
+    def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
         menus = {"topic": ("topic", [EIGHT, ALL, *_topics()]), "verdict": ("verdict", [ALL, *VERDICTS])}
         return {**menus, "text": ("contains", ())}
 
@@ -77,7 +78,7 @@ class ClaimsExplorer(Explorer):
         topic, verdict, text = (self.choices[name] for name in ("topic", "verdict", "text"))
         return f"topic: {topic} · verdict: {verdict}" + (f" · contains “{text}”" if text else "")
 
-    def _lines(self):
+    def _lines(self) -> list[str]:
         rows = [row(one) for one in self.found[:ROWS]]
         lines = [f"{said}\n    {verdict}: {_values(value, so)}" for said, value, so, verdict, _ in rows]
         return [self._head(), *lines, self.sentence]

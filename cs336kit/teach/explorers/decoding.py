@@ -1,6 +1,8 @@
 """Choose a model, a chip and how many texts it continues at once, and see how long a token takes and what limits it."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cs336kit import predict
 from cs336kit.predict._common.checks import positive_int
@@ -45,7 +47,7 @@ def decoding(
 class DecodingExplorer(Explorer):
     """One step of decoding: its `bounds`, the seconds of what it `needs`, the `critical` and the `largest` batch."""
 
-    def __init__(self, **choices):
+    def __init__(self, **choices: Any):
         config = predict.MODELS[choices["model"]]
         self.cached = min(positive_int("cached", choices["cached"]), config.context - 1)
         how = {name: choices[name] for name in ("accelerator", "weights", "cache")}
@@ -69,7 +71,7 @@ class DecodingExplorer(Explorer):
         reading = {name: size / rates["bytes"] for name, size in self.read(batch).items()}
         return {**reading, "FLOPs": bounds.flops / rates["FLOPs"]}
 
-    def offers(self):
+    def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
         devices = [device.name for device in predict.accelerators() if _can_decode(device)]
         menus = {"model": list(predict.MODELS), "accelerator": devices}
         sizes = {"batch": _BATCHES, "cached": _TOKENS}
@@ -78,7 +80,7 @@ class DecodingExplorer(Explorer):
         labels = {"batch": "texts at once", "cached": "tokens of each"}
         return {name: (labels.get(name, name), options) for name, options in {**menus, **sizes, **types}.items()}
 
-    def _lines(self):
+    def _lines(self) -> list[str]:
         c, batch, least = self.choices, self.choices["batch"], self.bounds.least
         types = f"weights in {c['weights']}, cache in {c['cache']}"
         needs, read = self.needs(batch), self.read(batch)

@@ -66,7 +66,7 @@ class Explorer(ABC):
     def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
         """Name of the choice → (label of its control, the options, in a form that `kind` knows)."""
 
-    def choose(self, **choices) -> None:
+    def choose(self, **choices: Any) -> None:
         """Change some choices; an impossible one raises and changes nothing."""
         self.__dict__.update(type(self)(**{**self.choices, **choices}).__dict__)
 
@@ -92,7 +92,7 @@ class Explorer(ABC):
 
         return list(made.values()), write
 
-    def _fill(self, box, name: str, options: Mapping, when: When) -> None:
+    def _fill(self, box: Any, name: str, options: Mapping, when: When) -> None:
         """Write on the buttons of a box; they are made again, and lose the focus, only where others are offered."""
         import ipywidgets
 
@@ -114,7 +114,7 @@ class Explorer(ABC):
         for button, (text, *_) in zip(box.buttons, options.values(), strict=True):
             button.description = text
 
-    def widget(self, drawn: Callable[[], None] = lambda: None):
+    def widget(self, drawn: Callable[[], None] = lambda: None) -> Any:
         """Controls and picture as an ipywidgets box; `drawn` is called after each change. Raises ImportError without it."""
         import ipywidgets
 
@@ -130,7 +130,7 @@ class Explorer(ABC):
             drawn()
 
         def when(action: Callable[..., None]) -> Callable[[Any], None]:
-            def run(change) -> None:
+            def run(change: Any) -> None:
                 if writing:
                     return
                 try:
@@ -189,14 +189,14 @@ def kind(options: Sequence | Mapping) -> str:
     return "slider" if all(isinstance(option, int) for option in options) else "menu"
 
 
-def marks(options: Sequence | Mapping, value) -> list[tuple[str, Any]]:
+def marks(options: Sequence | Mapping, value: Any) -> list[tuple[str, Any]]:
     """(text, value) of what a slider or a menu offers, in order; a slider also offers the current value."""
     if kind(options) == "slider":
         return [(f"{option:,}", option) for option in sorted({*options, value})]
     return [(str(option), option) for option in options]
 
 
-def control(label: str, options: Sequence | Mapping, value, widths: tuple[str, str]):
+def control(label: str, options: Sequence | Mapping, value: Any, widths: tuple[str, str]) -> Any:
     """The widget of a choice, beside its label; buttons are an empty box, which `Explorer` fills."""
     import ipywidgets
 

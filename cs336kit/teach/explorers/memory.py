@@ -1,6 +1,8 @@
 """Choose a model, a batch and how it is trained, and see what fills an accelerator's memory."""
 
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from cs336kit import predict
 from cs336kit.predict._common.checks import known
@@ -46,7 +48,7 @@ def memory(
 class MemoryExplorer(Explorer):
     """One training step on one accelerator: `kept` by bucket, `peak` by bucket, and the `moment` of the peak."""
 
-    def __init__(self, **choices):
+    def __init__(self, **choices: Any):
         config = predict.MODELS[choices["model"]]
         self.device = predict.accelerator(choices["accelerator"])
         self.room = self.device.memory_bytes
@@ -60,7 +62,7 @@ class MemoryExplorer(Explorer):
         self.moment = max(moments, key=lambda name: moments[name])
         self.choices = {**choices, "accelerator": self.device.name}
 
-    def offers(self):
+    def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
         devices = [device.name for device in predict.accelerators() if "memory_bytes" in device.facts]
         menus = {"model": list(predict.MODELS), "accelerator": devices}
         sizes = {"batch": _BATCHES, "sequence": _SEQUENCES}
@@ -86,11 +88,11 @@ class MemoryExplorer(Explorer):
 
     def _rows(self) -> list[tuple[str, ...]]:
         bars = [self.kept, self.peak]
-        rows = [(name, *(bar.get(name, 0) for bar in bars)) for name in self._parts]
-        rows.append(("together", *(bar.total for bar in bars)))
-        return [(name, *(f"{size / _GIB:,.2f}" for size in sizes)) for name, *sizes in rows]
+        rows = [(name, [bar.get(name, 0) for bar in bars]) for name in self._parts]
+        rows.append(("together", [bar.total for bar in bars]))
+        return [(name, *(f"{size / _GIB:,.2f}" for size in sizes)) for name, sizes in rows]
 
-    def _lines(self):
+    def _lines(self) -> list[str]:
         return [self._head(), as_text([("GiB", "kept", "at the peak"), *self._rows()], "<>>"), self.verdict]
 
     def _repr_html_(self) -> str:

@@ -1,6 +1,8 @@
 """Choose an accelerator, an operation and its sizes, and see where it is under the roof and what limits it."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cs336kit import predict
 from cs336kit.predict._common.checks import known
@@ -77,7 +79,7 @@ def roofline(
 class RooflineExplorer(Explorer):
     """One operation on one accelerator: its `cost` and its `bound`, a predict.Roofline."""
 
-    def __init__(self, **choices):
+    def __init__(self, **choices: Any):
         cost, sizes = known("operation", choices["operation"], OPERATIONS)
         size = known("element_type", choices["element_type"], _TYPES)
         m, n, k = (choices[name] for name in "mnk")
@@ -87,13 +89,13 @@ class RooflineExplorer(Explorer):
         self.sizes = sizes.format(m=m, n=n, k=k)
         self.choices = {**choices, "accelerator": self.device.name}
 
-    def offers(self):
+    def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
         devices = [device.name for device in predict.accelerators()]
         sizes = {name: (name.upper(), _SIZES) for name in "mnk"}
         menus = {"operation": list(OPERATIONS), "accelerator": devices, "element_type": list(_TYPES)}
         return {**{name: (name.replace("_", " "), options) for name, options in menus.items()}, **sizes}
 
-    def _lines(self):
+    def _lines(self) -> list[str]:
         bound, cost = self.bound, self.cost
         head = f"{self.choices['operation']} in {self.choices['element_type']} on {self.device.title}: {self.sizes}"
         moved = f"{si(cost.flops, 'FLOPs')}, {si(cost.bytes, 'B')} moved: {_short(bound.intensity)} FLOPs per byte"

@@ -1,7 +1,8 @@
 """Choose shape, strides and offset, and see which positions of the storage the tensor reads."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cs336kit import predict
 from cs336kit.predict._common.checks import non_negative_int, positive_int
@@ -14,7 +15,7 @@ _CELL = "border:1px solid {edge};background:{face};min-width:1.9em;padding:0.2em
 
 def strides(
     shape: Sequence[int] = (3, 4), *, strides: Sequence[int] | None = None, offset: int = 0, elements: int = 12
-):
+) -> "StrideExplorer":
     """Explore how a tensor of one or two axes reads a storage that holds 0, 1, 2, … `elements` − 1.
 
     strides: those of a contiguous tensor unless given. With a kernel the numbers can be moved by hand. Errors: ValueError
@@ -64,7 +65,7 @@ class StrideExplorer(Explorer):
         touched = len({position for row in self.positions for position in row})
         return f"{math.prod(self.shape)} elements read {touched} of {self.elements} positions; {kind}."
 
-    def _lines(self):
+    def _lines(self) -> list[str]:
         strip = [str(position) for position in range(self.elements)]
         owners = self._owners()
         used = ["^" * len(label) if position in owners else " " * len(label) for position, label in enumerate(strip)]
@@ -99,12 +100,12 @@ class StrideExplorer(Explorer):
             f"tensor {table.format('tensor')}{grid}</table>{self.verdict}</div>"
         )
 
-    def offers(self):
+    def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
         sizes = {f"size{axis}": (f"size {axis}", range(1, 9)) for axis in range(len(self.shape))}
         steps = {f"stride{axis}": (f"stride {axis}", range(self.elements + 1)) for axis in range(len(self.shape))}
         return {**sizes, **steps, "offset": ("offset", range(self.elements))}
 
-    def choose(self, **choices) -> None:
+    def choose(self, **choices: Any) -> None:
         chosen = {**self.choices, **choices}
         axes = range(len(self.shape))
         shape, strides = ([chosen[f"{of}{axis}"] for axis in axes] for of in ("size", "stride"))

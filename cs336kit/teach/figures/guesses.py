@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
 
 
 @described
-def guesses_against_answers(ratios: Mapping[str, float], middle: float):
+def guesses_against_answers(ratios: Mapping[str, float], middle: float) -> Drawn:
     """A point for each question at guess ÷ answer, on a logarithmic scale; the band is within a factor of two.
 
     ratios: question → guess ÷ answer, above zero; middle: the factor that half of the guesses stay within.

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from cs336kit.teach.figures.primitives import QUIET, bars
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
 
 
 @described
-def three_products(*, N: float, D: float, F: float, layer_input: str = "h"):
+def three_products(*, N: float, D: float, F: float, layer_input: str = "h") -> Drawn:
     """Forward and both gradients of a linear layer as rectangles with their sides; the side that is summed away is thick.
 
     N, D, F: tokens, inputs and outputs of the layer, in any unit: only the proportions are drawn. layer_input: its name.
@@ -53,7 +53,7 @@ def three_products(*, N: float, D: float, F: float, layer_input: str = "h"):
 
 
 @described
-def bytes_of_a_parameter(recipes: Mapping[str, Mapping[str, float]]):
+def bytes_of_a_parameter(recipes: Mapping[str, Mapping[str, float]]) -> Drawn:
     """What training keeps for a parameter: a bar for each recipe, made of its parts. recipes: name → part → bytes."""
     figure, ax = axes(height=1.5 + 0.55 * len(recipes))
     said = bars(
@@ -65,7 +65,9 @@ def bytes_of_a_parameter(recipes: Mapping[str, Mapping[str, float]]):
 
 
 @described
-def replicated_and_sharded(parts: Mapping[str, float], *, parameters: float, accelerators: int, memory_bytes: float):
+def replicated_and_sharded(
+    parts: Mapping[str, float], *, parameters: float, accelerators: int, memory_bytes: float
+) -> Drawn:
     """GB on each accelerator when it holds all of a model, and when it holds its share; a line at what there is.
 
     parts: part → bytes for each parameter.

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import Look, Series, lines, listed, log_axis, number_line, over
-from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described
+from cs336kit.teach.figures.style import COLORS, HATCHES, Drawn, axes, described
 
 
 @described
-def ranges(formats: Mapping[str, tuple[int, int, int, int]]):
+def ranges(formats: Mapping[str, tuple[int, int, int, int]]) -> Drawn:
     """Range and precision side by side: bars from the smallest to the largest power of two, and fraction bits.
 
     formats: name → (exponent of the smallest subnormal, of the smallest normal, of the largest value, fraction bits).
@@ -37,7 +37,7 @@ def ranges(formats: Mapping[str, tuple[int, int, int, int]]):
 
 
 @described
-def spacings(magnitudes: Sequence[float], formats: Series):
+def spacings(magnitudes: Sequence[float], formats: Series) -> Drawn:
     """The distance between neighboring values against magnitude, both axes logarithmic.
 
     formats: name → spacing at each magnitude (NaN where the format has no values).
@@ -55,7 +55,7 @@ def spacings(magnitudes: Sequence[float], formats: Series):
 
 
 @described
-def small_formats(formats: Series, *, limit: float):
+def small_formats(formats: Series, *, limit: float) -> Drawn:
     """A line for each format with a mark at each of its values from -limit to limit. formats: name → all finite values."""
     figure, ax = axes(height=1.0 + 0.75 * len(formats))
     said = number_line(ax, formats, limit)

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from cs336kit.teach.figures.primitives import QUIET, Look, Series, lines, over
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
 
 
 @described
-def roundings(exist: Sequence[float], moves: Mapping[str, tuple[float, float]]):
+def roundings(exist: Sequence[float], moves: Mapping[str, tuple[float, float]]) -> Drawn:
     """A number line with the numbers that exist, the stretch that rounds to each, and arrows from numbers to their result.
 
     exist: in ascending order; moves: what a number is called → (the number, what it is rounded to).
@@ -36,7 +36,7 @@ def roundings(exist: Sequence[float], moves: Mapping[str, tuple[float, float]]):
 
 
 @described
-def weight_courses(courses: Series):
+def weight_courses(courses: Series) -> Drawn:
     """A weight after each update, one line for each way of keeping it."""
     figure, ax = axes(height=3.9)
     updates = range(len(next(iter(courses.values()))))

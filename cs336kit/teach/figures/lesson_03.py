@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import pairwise, product
+from typing import Any
 
 from cs336kit.teach.figures.primitives import Series, cell, lines
-from cs336kit.teach.figures.style import axes, described
+from cs336kit.teach.figures.style import Drawn, axes, described
 
 
 @described
-def strided(storage: Sequence, views: Sequence[tuple]):
+def strided(storage: Sequence, views: Sequence[tuple]) -> Drawn:
     """Each view as a grid, beside the one strip of storage that all of them read.
 
     storage: the values in order; views: (name, shape, strides, offset) with one or two axes, in elements. A color is
@@ -35,7 +36,16 @@ def strided(storage: Sequence, views: Sequence[tuple]):
     return figure, f"one strip of {len(storage)} elements is read by {said}"
 
 
-def _strip(ax, left: float, top: float, storage: Sequence, shape, strides, offset: int, read: dict):
+def _strip(
+    ax: Any,
+    left: float,
+    top: float,
+    storage: Sequence,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    offset: int,
+    read: dict,
+) -> None:
     y = top - 1.2
     ax.text(left - 0.5, top + 0.75, f"strides {tuple(strides)}, offset {offset}", ha="left", va="center", fontsize=12)
     small = {"va": "center", "fontsize": 10.5, "color": "#444444"}
@@ -55,7 +65,7 @@ def _strip(ax, left: float, top: float, storage: Sequence, shape, strides, offse
         _arrow(ax, left + offset, y + 0.5, step, 0.35 + 0.5 * level, f"axis {axis}: +{step}", before=crossed)
 
 
-def _arrow(ax, x: float, y: float, step: int, height: float, label: str, before: bool):
+def _arrow(ax: Any, x: float, y: float, step: int, height: float, label: str, before: bool) -> None:
     """An arrow from one cell up, across, and down to the cell that is `step` farther on."""
     ax.plot([x, x, x + step], [y, y + height, y + height], color="#222222", linewidth=1.4, linestyle="-", marker="")
     ax.annotate("", (x + step, y), (x + step, y + height), arrowprops={"arrowstyle": "->", "lw": 1.4, "shrinkA": 0})
@@ -64,7 +74,7 @@ def _arrow(ax, x: float, y: float, step: int, height: float, label: str, before:
 
 
 @described
-def walks(orders: Series):
+def walks(orders: Series) -> Drawn:
     """The positions in the storage where tensors find their elements, in order: a straight line means a single stride."""
     figure, ax = axes(height=3.9)
     drawn = {name: (range(len(positions)), positions) for name, positions in orders.items()}

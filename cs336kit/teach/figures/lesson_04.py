@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from cs336kit.teach.figures.primitives import FAINT, QUIET, bars, listed, timeline
-from cs336kit.teach.figures.style import COLORS, axes, described, tint
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described, tint
 
 #: A copy or a computation: (lane, number of the batch, start, end).
 Span = tuple[str, int, float, float]
@@ -14,7 +15,7 @@ Block = tuple[str | None, float]
 
 
 @described
-def moving(bandwidths: Mapping[str, float], *, size_bytes: float):
+def moving(bandwidths: Mapping[str, float], *, size_bytes: float) -> Drawn:
     """Seconds to move `size_bytes` at each bandwidth, in bytes per second, as horizontal bars."""
     figure, ax = axes(height=0.9 + 0.5 * len(bandwidths))
     seconds = [size_bytes / rate for rate in bandwidths.values()]
@@ -26,7 +27,7 @@ def moving(bandwidths: Mapping[str, float], *, size_bytes: float):
 
 
 @described
-def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1):
+def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1) -> Drawn:
     """Copies and computations of each run on two lanes, and below them how many batches are on the device.
 
     A batch is on the device from the start of its copy to the end of its computation. to_ms: milliseconds in one unit of
@@ -48,7 +49,7 @@ def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1):
     return figure, f"copies, computations and batches on the device over time in ms. {'. '.join(said)}"
 
 
-def _occupied(ax, spans: Sequence[Span], least: float) -> int:
+def _occupied(ax: Any, spans: Sequence[Span], least: float) -> int:
     """Draw how many batches are on the device, as boxes with that number (none shorter than `least`); returns the largest."""
     arrivals = [start for lane, _, start, _ in spans if lane == "copy"]
     leavings = [end for lane, *_, end in spans if lane == "compute"]
@@ -65,7 +66,7 @@ def _occupied(ax, spans: Sequence[Span], least: float) -> int:
 
 
 @described
-def allocator_blocks(moments: Mapping[str, Sequence[Sequence[Block]]]):
+def allocator_blocks(moments: Mapping[str, Sequence[Sequence[Block]]]) -> Drawn:
     """The segments of an allocator at several moments, each a row of blocks drawn to scale; sizes in MiB."""
     figure, panels = axes(
         len(moments), height=1.25 * sum(map(len, moments.values())) ** 0.9, squeeze=False, sharex=True,
@@ -82,7 +83,7 @@ def allocator_blocks(moments: Mapping[str, Sequence[Sequence[Block]]]):
     return figure, f"blocks in segments, in MiB. {'. '.join(said)}"
 
 
-def _segment(ax, y: float, blocks: Sequence[Block]):
+def _segment(ax: Any, y: float, blocks: Sequence[Block]) -> None:
     at = 0.0
     for owner, size in blocks:
         look = {"facecolor": "#f4f4f4", "edgecolor": FAINT, "linestyle": "--"}

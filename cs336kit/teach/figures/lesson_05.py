@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import Series, cell, lines, log_axis, over
-from cs336kit.teach.figures.style import axes, described
+from cs336kit.teach.figures.style import Drawn, axes, described
 
 #: An element of one or two blocks of rows, such as the heads of a few tokens.
 Blocks = Sequence[Sequence[Sequence[int]]]
 
 
 @described
-def heads(panels: Mapping[str, Blocks], *, head_of: Mapping[int, int]):
+def heads(panels: Mapping[str, Blocks], *, head_of: Mapping[int, int]) -> Drawn:
     """Tensors side by side as blocks of rows, each element in the color of the head that it belongs to.
 
     panels: name → blocks → rows → elements, which are written into their cells; head_of: element → its head.
@@ -46,7 +46,7 @@ def _said(blocks: Blocks) -> str:
 
 
 @described
-def order_costs(sizes: Sequence[int], costs: Series, *, xlabel: str, ylabel: str):
+def order_costs(sizes: Sequence[int], costs: Series, *, xlabel: str, ylabel: str) -> Drawn:
     """The costs of several orders of the same product against the size of an axis, both axes logarithmic."""
     figure, ax = axes(height=4)
     said = lines(ax, over(sizes, costs), xlabel=xlabel, ylabel=ylabel, legend={"loc": "upper left"})

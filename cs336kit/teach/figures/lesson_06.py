@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from cs336kit.teach.figures.primitives import FAINT, QUIET, Look, Series, cell, lines, log_axis, over
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
 
 
 @described
-def one_product(M: int, K: int, N: int):
+def one_product(M: int, K: int, N: int) -> Drawn:
     """x (M × K), w (K × N) and the result, with the row and the column that meet in one number of the result."""
     figure, ax = axes(width=7.5, height=3.4)
     column, w_left, out_left = N - 2, K + 1.6, K + N + 3.6
@@ -38,7 +38,7 @@ def one_product(M: int, K: int, N: int):
 
 
 @described
-def block_flops(lengths: Sequence[int], parts: Series):
+def block_flops(lengths: Sequence[int], parts: Series) -> Drawn:
     """FLOPs of the parts of a block over the length of the sequence, both logarithmic."""
     figure, ax = axes(height=4)
     labels: Look = {"xlabel": "tokens in the sequence", "ylabel": "FLOPs of one block"}

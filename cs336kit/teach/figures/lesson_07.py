@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import QUIET, Look, lines, shares
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
 
 
 @described
 def roofline(
     points: Sequence[tuple[str, float, float]], *, peak_flops_per_second: float, bandwidth_bytes_per_second: float
-):
+) -> Drawn:
     """The roof over arithmetic intensity, and the points (name, FLOPs per byte, FLOP/s) under it, in log–log."""
     figure, ax = axes(height=4.4)
     ridge = peak_flops_per_second / bandwidth_bytes_per_second
@@ -38,7 +38,7 @@ def roofline(
 
 
 @described
-def block_shares(amounts: Mapping[str, Mapping[str, float]]):
+def block_shares(amounts: Mapping[str, Mapping[str, float]]) -> Drawn:
     """One bar for each kind of amount (FLOPs, seconds), made of the shares of its parts, in percent."""
     figure, ax = axes(height=1.5 + 0.7 * len(amounts))
     legend = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2}

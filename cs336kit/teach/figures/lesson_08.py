@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cs336kit.teach.figures.graph import graph as draw_graph
 from cs336kit.teach.figures.primitives import Series, lines
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
 
 
 @described
-def computation_graph(graph):
+def computation_graph(graph: Any) -> Drawn:
     """The nodes and edges of `measure.graph`, with what every node keeps for backward and its bytes.
 
     Forward goes to the right. Leaves are square, computed nodes round. An arrow's label is a scalar's local derivative.
@@ -26,7 +27,7 @@ def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}g}".replace("-", "−")
 
 
-def node_lines(node) -> list[str]:
+def node_lines(node: Any) -> list[str]:
     """The text in a node's box: its name, its value and gradient or its shape, and what it keeps."""
     operation = re.sub(r"Backward\d*$", "", node.name)
     named = node.tensor and node.kind == "compute" and f"{node.tensor} = {operation}"
@@ -48,7 +49,7 @@ def node_lines(node) -> list[str]:
 
 
 @described
-def difference_errors(steps: Sequence[float], errors: Series, *, best: Mapping[str, float]):
+def difference_errors(steps: Sequence[float], errors: Series, *, best: Mapping[str, float]) -> Drawn:
     """|numeric − exact| derivative against the step h, both logarithmic, one line per method.
 
     steps: step sizes; errors: method → error at each step (zeros are left out); best: method → predicted best step.

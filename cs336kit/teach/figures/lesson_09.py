@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cs336kit import predict
 from cs336kit.teach.figures.primitives import QUIET, Look, course, log_axis
-from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, described
+from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, Drawn, axes, described
 
 #: Forward, the gradient of the weights, the gradient of the input.
 _MARKS: list[Look] = [{"facecolor": COLORS[place], "hatch": HATCHES[place]} for place in range(3)]
 
 
 @described
-def products_done(choices: Mapping[str, Iterable[int]], *, layers: int):
+def products_done(choices: Mapping[str, Iterable[int]], *, layers: int) -> Drawn:
     """For each choice of trained layers, which products of a step are done, in a chain of layers on top of data.
 
     choices: name → the trained layers, counted from 0. A layer's box has three cells: forward, weights, input.
@@ -44,7 +44,7 @@ def products_done(choices: Mapping[str, Iterable[int]], *, layers: int):
 
 
 @described
-def rule_over_work(lengths: Sequence[int], models: Sequence[str]):
+def rule_over_work(lengths: Sequence[int], models: Sequence[str]) -> Drawn:
     """6PN ÷ the FLOPs of a step against sequence length: all pairs of positions solid, a causal kernel's half dashed.
 
     models: names of predict.MODELS; a ring marks the context that a model was trained at. Where positions are learned,

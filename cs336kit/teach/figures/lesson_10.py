@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cs336kit.teach.figures.primitives import QUIET, Look, Series, averaged, course, lines, log_axis
-from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, axes, described
+from cs336kit.teach.figures.style import COLORS, HATCHES, MARKERS, Drawn, axes, described
 
 
 @described
-def starts(curves: Series, *, guess: float):
+def starts(curves: Series, *, guess: float) -> Drawn:
     """The first losses of several runs, each mark the mean of ten steps; `guess` is the loss of a uniform guess.
 
     Rounded to tenths, and in words only where it begins and ends: the last digits of a training run differ from machine to
@@ -37,7 +37,7 @@ def starts(curves: Series, *, guess: float):
 
 
 @described
-def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]]):
+def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]]) -> Drawn:
     """How the numbers behind some layers are distributed: a row for each net, a column for each layer.
 
     nets: name → layer → numbers greater than 0; those above 3 are not drawn. Heights are whole percents.
@@ -65,7 +65,7 @@ def histograms(nets: Mapping[str, Mapping[int, Sequence[float]]]):
 
 
 @described
-def sweeps(rates: Sequence[float], panels: Mapping[str, Mapping[int, Sequence[float]]]):
+def sweeps(rates: Sequence[float], panels: Mapping[str, Mapping[int, Sequence[float]]]) -> Drawn:
     """Loss over learning rate (powers of two), a panel for each way to set it, a line for each width; rings are the best.
 
     Losses are rounded to a twentieth, since their last digits differ from machine to machine.

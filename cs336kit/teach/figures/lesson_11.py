@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import FAINT, course
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
 
 
 @described
-def trajectories(paths: Mapping[str, Sequence[tuple[float, float]]], *, curvatures: tuple[float, float]):
+def trajectories(paths: Mapping[str, Sequence[tuple[float, float]]], *, curvatures: tuple[float, float]) -> Drawn:
     """Paths of optimizers, one panel each, on the contours of ½(a·x² + b·y²) with curvatures (a, b); both axes to scale."""
     rows = -(-len(paths) // 2)
     figure, plots = axes(rows, 2, height=0.4 + 1.75 * rows, squeeze=False, sharex=True, sharey=True)
@@ -39,7 +39,7 @@ def trajectories(paths: Mapping[str, Sequence[tuple[float, float]]], *, curvatur
 
 
 @described
-def schedule(rates: Sequence[float]):
+def schedule(rates: Sequence[float]) -> Drawn:
     """A learning rate over the number of the step, from step 0 on."""
     figure, ax = axes(height=2.8)
     ax.plot(range(len(rates)), rates, marker="")

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from cs336kit.teach.figures.graph import graph
 from cs336kit.teach.figures.primitives import cell
-from cs336kit.teach.figures.style import axes, described
+from cs336kit.teach.figures.style import Drawn, axes, described
 
 
 @described
-def masks(panels: Sequence[tuple[str, Sequence[Sequence[bool]]]]):
+def masks(panels: Sequence[tuple[str, Sequence[Sequence[bool]]]]) -> Drawn:
     """Attention masks side by side: a row is a query, a column a key; filled with a dot where it may look.
 
     panels: (title, rows of booleans).
@@ -31,7 +31,7 @@ def masks(panels: Sequence[tuple[str, Sequence[Sequence[bool]]]]):
 
 
 @described
-def transformer_block(steps: Sequence[tuple[str, str, str]]):
+def transformer_block(steps: Sequence[tuple[str, str, str]]) -> Drawn:
     """One pre-norm block from left to right, with its two residual paths.
 
     steps: (name, shape after it, a third line or none), six of them: norm, attention, add, norm, MLP, add.

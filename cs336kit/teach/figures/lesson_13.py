@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import Series, averaged, lines
-from cs336kit.teach.figures.style import axes, described
+from cs336kit.teach.figures.style import Drawn, axes, described
 
 
 @described
 def loss_curves(
     curves: Series, *, levels: Mapping[str, float], points: Mapping[str, Sequence[tuple[int, float]]], smooth: int
-):
+) -> Drawn:
     """Losses (nats per token) over steps, one line each; `smooth` averages that many steps into one point.
 
     levels: name → a loss to compare with, drawn as a thin horizontal line. points: name → (step, loss) pairs, such as

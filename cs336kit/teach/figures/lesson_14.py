@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import QUIET, Look, lines, log_axis, over
-from cs336kit.teach.figures.style import COLORS, axes, described, tint
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described, tint
 
 _GIB = 2**30
 
 
 @described
-def kept_on_block(steps: Sequence[tuple[str, str, int]], *, row: int):
+def kept_on_block(steps: Sequence[tuple[str, str, int]], *, row: int) -> Drawn:
     """A block's operations from top to bottom, and beside each the tensors that it keeps, as a bar of their bytes.
 
     steps: (line of code, what it keeps, bytes); a line that begins with x1 or return adds to the residual stream, which
@@ -47,7 +47,7 @@ def kept_on_block(steps: Sequence[tuple[str, str, int]], *, row: int):
 @described
 def saved_against_sequence(
     sequences: Sequence[int], predicted: Mapping[str, Sequence[int]], counted: Mapping[str, Sequence[tuple[int, int]]]
-):
+) -> Drawn:
     """Bytes kept (GiB, log) over the length of the sequence (tokens, log): lines predicted, hollow squares counted."""
     figure, ax = axes(height=4.2)
     drawn = over(sequences, {name: [size / _GIB for size in sizes] for name, sizes in predicted.items()})

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from cs336kit.teach.figures.primitives import QUIET, Look, lines
-from cs336kit.teach.figures.style import COLORS, axes, described
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
 
 _MIB = 2**20
 
 
 @described
-def step_course(live_bytes: Sequence[int], borders: Sequence[tuple[int, int]], marks: Sequence[tuple[int, str]]):
+def step_course(
+    live_bytes: Sequence[int], borders: Sequence[tuple[int, int]], marks: Sequence[tuple[int, str]]
+) -> Drawn:
     """Live bytes (MiB) after each operation of a step, what was predicted for some of them, and what is alive at a few.
 
     borders: (predicted bytes, number of the operation); marks: (number of the operation, what is alive then), which stand

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import FAINT, Look, Series, averaged, bars, lines, listed
-from cs336kit.teach.figures.style import axes, described
+from cs336kit.teach.figures.style import Drawn, axes, described
 
 
 @described
-def paired_losses(curves: Series, *, reference: str, nudged: Sequence[str], every: int):
+def paired_losses(curves: Series, *, reference: str, nudged: Sequence[str], every: int) -> Drawn:
     """Losses over steps, means of `every` steps, and below them each curve less that of `reference`.
 
     nudged: curves that differ from the reference by chance alone, the closest first; each is a band as wide as its
@@ -34,7 +34,7 @@ def paired_losses(curves: Series, *, reference: str, nudged: Sequence[str], ever
 
 
 @described
-def magnitudes(exponents: Sequence[int], shares: Series, *, limits: Mapping[str, int]):
+def magnitudes(exponents: Sequence[int], shares: Series, *, limits: Mapping[str, int]) -> Drawn:
     """Histograms of magnitudes: the share of numbers in [2^e, 2^(e+1)), one set of bars per name.
 
     limits: name → exponent of the smallest number of a format, drawn as a vertical line.

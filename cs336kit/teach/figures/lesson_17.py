@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from cs336kit.teach.figures.primitives import shares
-from cs336kit.teach.figures.style import axes, described
+from cs336kit.teach.figures.style import Drawn, axes, described
 
 
 @described
-def parameter_shares(models: Mapping[str, Mapping[str, int]], *, label: str = "share of the parameters (%)"):
+def parameter_shares(models: Mapping[str, Mapping[str, int]], *, label: str = "share of the parameters (%)") -> Drawn:
     """One bar of 100 % per model, cut into components.
 
     models: name → component → parameters, or FLOPs; every model has the same components. label: of the axis.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import FAINT, Look, listed, timeline
-from cs336kit.teach.figures.style import COLORS, HATCHES, axes, described, tint
+from cs336kit.teach.figures.style import COLORS, HATCHES, Drawn, axes, described, tint
 
 #: Of a pipeline's timeline: stage, "forward" or "backward", microbatch, start.
 Span = tuple[int, str, int, float]
@@ -12,7 +12,7 @@ _LENGTH = {"forward": 1, "backward": 2}
 
 
 @described
-def held_by_rank(parts: Mapping[str, float], ways: Sequence[str], *, ranks: int):
+def held_by_rank(parts: Mapping[str, float], ways: Sequence[str], *, ranks: int) -> Drawn:
     """What each rank holds of a model when none, one and more of its parts are divided over the ranks: filled areas.
 
     parts: part → bytes for each parameter, which are the heights; the first of the `ways` of sharing divides nothing, the
@@ -51,7 +51,7 @@ def held_by_rank(parts: Mapping[str, float], ways: Sequence[str], *, ranks: int)
 
 
 @described
-def pipeline(spans: Sequence[Span]):
+def pipeline(spans: Sequence[Span]) -> Drawn:
     """When each stage of a pipeline works on which microbatch, forward and backward, and where it waits.
 
     Above as in `spans`; below the same stages and microbatches with one forward and one backward pass in turn (1F1B).

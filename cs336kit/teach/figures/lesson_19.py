@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import QUIET, Look, cell, lines, log_axis, over
-from cs336kit.teach.figures.style import axes, described
+from cs336kit.teach.figures.style import Drawn, axes, described
 
 
 @described
-def decode_shares(batches: Sequence[int], shares: Mapping[str, Sequence[float]], *, ridge: float):
+def decode_shares(batches: Sequence[int], shares: Mapping[str, Sequence[float]], *, ridge: float) -> Drawn:
     """Percent of the peak that decoding can reach, against the batch; one line for each length of the texts.
 
     ridge: FLOPs per byte, which is also the batch that saturates the chip where no sequence has a cache.
@@ -24,7 +24,7 @@ def decode_shares(batches: Sequence[int], shares: Mapping[str, Sequence[float]],
 
 
 @described
-def page_pool(tables: Mapping[str, Sequence[int]], lengths: Mapping[str, int], *, pages: int, size: int):
+def page_pool(tables: Mapping[str, Sequence[int]], lengths: Mapping[str, int], *, pages: int, size: int) -> Drawn:
     """A pool of pages in the order of memory, each slot with the sequence and the number of its token.
 
     tables: sequence → the numbers of its pages; lengths: sequence → its tokens. Empty slots of a taken page stay pale.
@@ -51,7 +51,7 @@ def page_pool(tables: Mapping[str, Sequence[int]], lengths: Mapping[str, int], *
 
 
 @described
-def guessing(guesses: Sequence[int], speedups: Mapping[str, Sequence[float]]):
+def guessing(guesses: Sequence[int], speedups: Mapping[str, Sequence[float]]) -> Drawn:
     """Times as fast as the target alone against the tokens that a draft guesses; one line for each kind of draft."""
     figure, ax = axes(height=3.8)
     ax.axhline(1, color=QUIET, linewidth=1)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cs336kit.teach.figures.primitives import FAINT, QUIET, listed, log_axis
-from cs336kit.teach.figures.style import COLORS, MARKERS, axes, described
+from cs336kit.teach.figures.style import COLORS, MARKERS, Drawn, axes, described
 
 
 @described
@@ -13,7 +13,7 @@ def valleys(
     bottoms: Mapping[str, tuple[float, float]],
     *,
     parabolas: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-):
+) -> Drawn:
     """Loss over the size of the model (logarithmic), a valley for each budget; stars are the bottoms.
 
     slices, parabolas: budget → (parameters, losses), as points and as lines; bottoms: budget → (parameters, loss).
@@ -41,7 +41,7 @@ def extrapolation(
     band: Sequence[tuple[float, float, float]],
     *,
     marks: Mapping[str, tuple[float, float]],
-):
+) -> Drawn:
     """The best size over the budget, both logarithmic: minima, the line through them, and the band of its resamples.
 
     minima, line: (FLOPs, parameters); band: (FLOPs, low, high); marks: name → (FLOPs, parameters) of other points.

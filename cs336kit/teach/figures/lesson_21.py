@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from cs336kit.teach.figures.primitives import shares
-from cs336kit.teach.figures.style import axes, described
+from cs336kit.teach.figures.style import Drawn, axes, described
 
 
 @described
-def verdict_shares(counts: Mapping[str, Mapping[str, int]]):
+def verdict_shares(counts: Mapping[str, Mapping[str, int]]) -> Drawn:
     """One bar of 100 % for each part of the subject, cut into verdicts; the number of claims stands with its name.
 
     counts: part → verdict → number of claims; every part has the same verdicts.

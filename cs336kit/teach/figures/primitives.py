@@ -48,9 +48,9 @@ def over(xs: Sequence[float], series: Series) -> dict[str, tuple]:
 
 
 def lines(
-    ax, series: Mapping[str, tuple], points: Mapping[str, tuple] | None = None, *, xlabel: str = "", ylabel: str = "",
+    ax: Any, series: Mapping[str, tuple], points: Mapping[str, tuple] | None = None, *, xlabel: str = "", ylabel: str = "",
     legend: Mapping | None = None, pair: tuple[str, str] = ("{}", "{}"), mark: Mapping | None = None, extremes: bool = True,
-    **look,
+    **look: Any,
 ) -> str:  # fmt: skip
     """Lines, and points without a line: name → (xs, ys). `look` and `mark` go to ``ax.plot`` for lines and for points.
 
@@ -73,14 +73,16 @@ def lines(
     return _labeled(ax, f"{ylabel} over {xlabel}", said, legend, xlabel=xlabel, ylabel=ylabel)
 
 
-def _labeled(ax, title: str, said: Sequence[str], legend: Mapping | None, **labels: str) -> str:
+def _labeled(ax: Any, title: str, said: Sequence[str], legend: Mapping | None, **labels: str) -> str:
     ax.set(**{axis: label for axis, label in labels.items() if label})
     if legend is not None:
         ax.legend(**legend)
     return (f"{title}: " if any(labels.values()) else "") + "; ".join(said)
 
 
-def log_axis(ax, which: str, ticks: Sequence[float], *, base: int = 10, write: Callable | None = "{:,}".format):
+def log_axis(
+    ax: Any, which: str, ticks: Sequence[float], *, base: int = 10, write: Callable | None = "{:,}".format
+) -> None:
     """Make one axis logarithmic, with ticks at those of the given values that it covers. write: None for powers."""
     getattr(ax, f"set_{which}scale")("log", base=base)
     low, high = getattr(ax, f"get_{which}lim")()
@@ -90,9 +92,9 @@ def log_axis(ax, which: str, ticks: Sequence[float], *, base: int = 10, write: C
 
 
 def bars(
-    ax, places: Sequence, series: Mapping[str, Sequence[float | None]], *, label: str = "", legend: Mapping | None = None,
+    ax: Any, places: Sequence, series: Mapping[str, Sequence[float | None]], *, label: str = "", legend: Mapping | None = None,
     stacked: bool = False, flat: bool = False, size: float = 0.8, at: Sequence[float] | None = None,
-    written: Callable[[float], str] | None = None, text: Mapping | None = None, **look,
+    written: Callable[[float], str] | None = None, text: Mapping | None = None, **look: Any,
 ) -> str:  # fmt: skip
     """One bar for each name of `series` at each place, side by side or stacked; None leaves a bar out.
 
@@ -123,7 +125,7 @@ def bars(
     return _labeled(ax, label, said, legend, **{"xlabel" if flat else "ylabel": label})
 
 
-def shares(ax, wholes: Mapping[str, Mapping[str, float]], names: Sequence[str] = (), **how) -> str:
+def shares(ax: Any, wholes: Mapping[str, Mapping[str, float]], names: Sequence[str] = (), **how: Any) -> str:
     """A horizontal bar of 100 % for each whole, under its own name or that of `names`, cut into parts that all have."""
     parts = {
         part: [100 * of[part] / sum(of.values()) for of in wholes.values()] for part in next(iter(wholes.values()))
@@ -133,7 +135,7 @@ def shares(ax, wholes: Mapping[str, Mapping[str, float]], names: Sequence[str] =
     return said
 
 
-def number_line(ax, values: Series, limit: float) -> str:
+def number_line(ax: Any, values: Series, limit: float) -> str:
     """One line for each name, with a tick at each of its values from -limit to limit."""
     for row, numbers in enumerate(values.values()):
         inside = [x for x in numbers if abs(x) <= limit]
@@ -146,7 +148,7 @@ def number_line(ax, values: Series, limit: float) -> str:
     return f"values within ±{limit:g}: {listed(list(values), counts)}"
 
 
-def cell(ax, x: float, y: float, value: object, row: int | None = 0, **look):
+def cell(ax: Any, x: float, y: float, value: object, row: int | None = 0, **look: Any) -> None:
     """One element of memory around (x, y), in the color of its row; None is for an element that nothing reads.
 
     look: goes to the rectangle instead of the light fill and the colored edge.
@@ -163,7 +165,11 @@ def cell(ax, x: float, y: float, value: object, row: int | None = 0, **look):
 
 
 def timeline(
-    ax, spans: Sequence[tuple[str, object, float, float]], lanes: Mapping[str, tuple[float, int]], *, least: float = 0
+    ax: Any,
+    spans: Sequence[tuple[str, object, float, float]],
+    lanes: Mapping[str, tuple[float, int]],
+    *,
+    least: float = 0,
 ) -> str:
     """Spans (lane, text, start, end) on lanes: lane → (height, number of its color); shorter ones than `least` have no text."""
     for lane, text, start, end in spans:

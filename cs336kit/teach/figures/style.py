@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 #: Okabe and Ito's hues (2008), dark enough for thin marks on white (3:1), ordered so that neighbors also differ in
@@ -17,6 +18,9 @@ HATCHES = ("", "//", "||", "xx", "\\\\", "++", "--")
 
 #: Characters that need no escape in the address of an image.
 _PLAIN = " /:;=,()*+-.!?$|@{}[]'"
+
+#: A matplotlib figure, and what it shows in words.
+Drawn = tuple[Any, str]
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -51,7 +55,7 @@ def _rc() -> dict:
     }
 
 
-def axes(rows: int = 1, columns: int = 1, *, width: float = 8, height: float = 3.6, **subplots):
+def axes(rows: int = 1, columns: int = 1, *, width: float = 8, height: float = 3.6, **subplots: Any) -> tuple[Any, Any]:
     """A figure and its axes in the style of the course, ready to draw on.
 
     width and height in inches; other arguments go to ``matplotlib.figure.Figure.subplots``. Returns ``(figure, axes)``.
@@ -90,7 +94,7 @@ def tint(color: str) -> str:
     return "#" + "".join(f"{255 - (255 - part) // 4:02x}" for part in parts)
 
 
-def quiet():
+def quiet() -> None:
     """Keep matplotlib's messages about its font cache and folders out of the outputs: they depend on the machine."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
@@ -115,13 +119,15 @@ class Figure:
         source = f"data:image/svg+xml,{quote(self.svg, safe=_PLAIN)}"
         return f'<img alt="{html.escape(self.alt)}" style="max-width:100%;height:auto" src="{source}">'
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def _repr_mimebundle_(
+        self, include: Any = None, exclude: Any = None
+    ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
         # The bare SVG is for converters that take no HTML, such as LaTeX.
         data = {"image/svg+xml": self.svg, "text/html": self.image, "text/plain": repr(self)}
         return data, {"image/svg+xml": {"alt": self.alt}}
 
 
-def show(figure, *, alt: str) -> Figure:
+def show(figure: Any, *, alt: str) -> Figure:
     """Turn a matplotlib figure into deterministic SVG that carries its alt text as title and description.
 
     alt: what the figure shows, for readers who cannot see it; at least 40 characters. Raises ValueError if it is shorter.
@@ -149,11 +155,11 @@ def show(figure, *, alt: str) -> Figure:
     return Figure("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", alt)
 
 
-def described(draw: Callable[..., tuple]) -> Callable[..., Figure]:
+def described(draw: Callable[..., Drawn]) -> Callable[..., Figure]:
     """Make a figure of what `draw` returns: a matplotlib figure, and what it shows, which becomes the alt text."""
 
     @functools.wraps(draw)
-    def figure(*data, **options) -> Figure:
+    def figure(*data: Any, **options: Any) -> Figure:
         quiet()
         drawn, said = draw(*data, **options)
         return show(drawn, alt=said[:1].upper() + said[1:] + ".")
