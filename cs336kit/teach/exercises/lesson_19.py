@@ -69,7 +69,7 @@ def attend_next_in_window(keys, values, position, q, k, v, *, slot=None, seen=No
         "a ridge just above that": (10_000_000_000, 32, 64, 1, 64, 64.5),
     },
     mistakes={
-        "P * ridge / (2 * L * K * h * ridge)": "you left out the FLOPs of attention, which grow with the text, too.",
+        "P / (2 * L * K * h * ridge)": "you left out the FLOPs of attention, which grow with the text, too.",
         "right if right == math.inf else P / (2 * L * A * h * (ridge - 1))": "the cache holds K heads of keys and values, not A.",
         "right if right == math.inf else P / (L * h * (K * ridge - 2 * A))": "keys alone are half of the cache: it holds "
         "values, too.",
@@ -164,6 +164,8 @@ def _rest(p, q):
         "a likely token that is turned down": ([0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1], 0, 0.5),
     },
     mistakes={
+        "None if draw <= p[token] / q[token] else right or _rest(p, q)": "a draw can be 0, and your comparison then keeps a token "
+        "that the target never writes. The draw has to be below the ratio.",
         "None if draw < min(1, p[token] / q[token]) else p": "drawing from all of p favors what the draft proposes often, and "
         "such tokens have had their chance. Draw only what the draft proposes too seldom.",
         "None if p[token] >= q[token] else _rest(p, q)": "a token that the target likes less than the draft is sometimes right: "
