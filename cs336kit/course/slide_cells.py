@@ -1,4 +1,4 @@
-"""Prepare the cells of a lesson for slides: in pieces that fit, with enlarged figures, and with the speaker's notes."""
+"""Prepare the cells of a lesson for slides: in pieces that fit, and with the speaker's notes."""
 
 import math
 import re
@@ -12,10 +12,7 @@ from cs336kit.course import lessons, pages
 from cs336kit.course import roles as slide
 from cs336kit.course.cells import Cell
 
-_IMAGE = re.compile(r'(<img [^>]*?style=")[^"]*')
 _TABLE = re.compile(r"(.*<tbody>)(.*)(</tbody>.*)", re.S)
-#: Parts of a table get some spare room, because its rows differ.
-_UNEVEN = 1.15
 #: A link to a lesson, which on slides leads to its slides.
 _LESSON = re.compile(r"\((\d\d_\w+)\.ipynb(#[^)]*)?\)")
 
@@ -47,43 +44,27 @@ def parts(cell: Cell) -> Iterator[Cell]:
                 yield {**cell, "source": _LESSON.sub(r"(\1.html)", piece)}
         return
     if slide.tall(cell) <= slide.ROOM or not outputs:
-        yield _sized({**cell, "outputs": outputs})
+        yield {**cell, "outputs": outputs}
         return
     yield {**cell, "outputs": []}
-    together = sum(map(slide.output_height, outputs)) <= slide.ROOM
+    together = sum(map(slide.output_lines, outputs)) <= slide.ROOM
     bare = {**cell["metadata"], "transient": {"remove_source": True}}
     for some in [outputs] if together else [[part] for output in outputs for part in _rows_apart(output)]:
-        yield _sized({**cell, "metadata": bare, "outputs": some})
+        yield {**cell, "metadata": bare, "outputs": some}
 
 
 def _rows_apart(output: Cell) -> Iterator[Cell]:
     """A table that is too long for a slide, in parts with the same header; any other output as it is."""
-    count = math.ceil(slide.output_height(output) * _UNEVEN / slide.ROOM)
     found = _TABLE.fullmatch("".join(output.get("data", {}).get("text/html", "")))
-    if count < 2 or not found or slide.output_height(output) <= slide.ROOM:
+    # A table below a figure stays there.
+    if not found or "<img " in found[1]:
         yield output
         return
     rows = re.findall(r"<tr.*?</tr>", found[2], flags=re.S)
-    size = math.ceil(len(rows) / count)
+    size = math.ceil(len(rows) / math.ceil(slide.output_lines(output) / slide.ROOM))
     for i in range(0, len(rows), size):
         html = found[1] + "\n".join(rows[i : i + size]) + found[3]
         yield {**output, "data": {**output["data"], "text/html": html}}
-
-
-def _sized(cell: Cell) -> Cell:
-    """The cell with its figures as large as its slide allows, and with a tag if its tables are set smaller."""
-    tags, drawn = kind.tags(cell), []
-    alone, room = slide.alone(cell), slide.ROOM - slide.code_height(cell)
-    for output in cell["outputs"]:
-        if size := slide.figure_size(output):
-            whole = alone and not slide.table_lines(output)
-            width, height = slide.enlarged(size, slide.ACROSS if whole else slide.ENLARGED, room)
-            html = _IMAGE.sub(rf"\g<1>width:{width:.0f}px;height:{height:.0f}px", "".join(output["data"]["text/html"]))
-            output = {**output, "data": {**output["data"], "text/html": html}}
-        if slide.table_size(output) == slide.DENSE:
-            tags = [*tags, "dense"]
-        drawn.append(output)
-    return {**cell, "metadata": {**cell["metadata"], "tags": [*tags, *(["alone"] if alone else [])]}, "outputs": drawn}
 
 
 def _told(cells: Sequence[Cell], lesson: Sequence[Cell], title: str) -> Iterator[Cell]:
@@ -107,7 +88,7 @@ def _told(cells: Sequence[Cell], lesson: Sequence[Cell], title: str) -> Iterator
             if found[i] == "notes":
                 continue
             opening = text.startswith("# ") or (text.startswith("## ") and len(seen) == 1)
-            about = {"where": place, "size": "opening" if opening else str(slide.magnified(seen))}
+            about = {"where": place, "size": "opening" if opening else ""}
             data = {"slide_type": found[i], "data": about if i == start else {}}
             yield {**cells[i], "metadata": {**cells[i]["metadata"], "slideshow": data}}
             if i == start and notes:

@@ -7,7 +7,6 @@ from typing import Any
 
 from cs336kit._replacing import write_whole
 from cs336kit.course import lessons, pages
-from cs336kit.course import roles as slide
 from cs336kit.course.cells import Cell
 from cs336kit.course.slide_cells import notebook
 
@@ -73,28 +72,16 @@ def _ship(into: Path) -> None:
         for part in parts:
             shutil.copyfile(MODULES / name / part, into / name / Path(part).name)
     shutil.copyfile(_OURS / "slides.js", into / "slides.js")
-    write_whole(into / "slides.css", _lengths() + (_OURS / "slides.css").read_text(encoding="utf-8"))
+    write_whole(into / "slides.css", _colors() + (_OURS / "slides.css").read_text(encoding="utf-8"))
 
 
-def _lengths() -> str:
-    """The lengths that the slide roles use, and the colors of code, as CSS."""
+def _colors() -> str:
+    """The colors of code, as CSS."""
     from pygments.formatters import HtmlFormatter
 
-    pixels = {
-        **{"width": slide.WIDTH, "height": slide.HEIGHT, "side": slide.SIDE, "top": slide.TOP, "bottom": slide.BOTTOM},
-        **{"text": slide.TEXT, "code": slide.CODE, "printed": slide.PRINTED, "table": slide.TABLE},
-        **{"dense": slide.DENSE, "gap": slide.GAP, "row": slide.ROW / 2, "box": slide.BOX, "inset": slide.INSET},
-        **{f"h{level}": size for level, size in enumerate(slide.HEADINGS, 1)},
-    }
-    root = "".join(f"--{name}: {value}px; " for name, value in pixels.items())
-    larger = ""
-    for by in slide.LARGER:
-        sizes = "".join(f"--{name}: {pixels[name] * by:.1f}px; " for name in ("text", "code", "printed", "table"))
-        larger += f'.reveal section[data-size="{by}"]:not(.stack) {{ {sizes}}}\n'
     # The background is the page's.
     light, dark = (HtmlFormatter(style=style, nobackground=True) for style in (LIGHT, DARK))
-    colors = light.get_style_defs(".highlight") + "\n" + dark.get_style_defs(".dark .highlight")
-    return f":root {{ {root}--leading: {slide.LINE}; }}\n{larger}{colors}\n"
+    return f"{light.get_style_defs('.highlight')}\n{dark.get_style_defs('.dark .highlight')}\n"
 
 
 def _listing(there: pages.Lessons) -> str:

@@ -8,8 +8,9 @@ from jupyter_browser import PATIENCE, files
 
 from cs336kit.course import lessons, roles, slides
 
-#: No letter on a slide is smaller, code is larger, and the text in a figure keeps at least so much of its size.
-READABLE, CODE, SHRUNK = 16, 20, 0.8
+#: No letter on a slide has fewer pixels, and no slide is drawn at a smaller multiple of its normal size; a page of a slide.
+READABLE, SMALLEST = 16, 0.8
+WIDTH, HEIGHT, SIDE, BOTTOM = 1280, 720, 56, 44
 AXE = Path("node_modules/axe-core/axe.min.js")
 #: All slides of a deck are laid out at once, and the edges of what is on each of them are measured.
 LAYOUT = """slides => {
@@ -17,11 +18,13 @@ LAYOUT = """slides => {
   style.textContent = `.reveal .slides section, .reveal .slides .fragment
     { display: block !important; visibility: visible !important; opacity: 1 !important; transform: none !important; }`;
   document.head.append(style);
-  const unseen = "aside, mjx-assistive-mml, script, style";
+  // The parts of a drawing are reported where they would be without its transformations.
+  const unseen = "aside, mjx-assistive-mml, script, style, svg *";
   const measured = [...document.querySelectorAll(slides)].map((slide) => {
     const box = slide.getBoundingClientRect();
-    const found = { left: 999, right: 0, bottom: 0, letters: 999, code: 999, lines: 0, scrolls: 0 };
+    const found = { left: 999, right: 0, bottom: 0, letters: 999, lines: 0, broken: 0, scrolls: 0 };
     found.text = slide.innerText.slice(0, 80);
+    found.by = parseFloat(getComputedStyle(slide).getPropertyValue("--by"));
     const take = (node) => node.nodeType === 1 && node.matches(unseen) ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT;
     const walk = document.createTreeWalker(slide, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, take);
     for (let node = walk.nextNode(); node; node = walk.nextNode()) {
@@ -38,12 +41,13 @@ LAYOUT = """slides => {
         found.scrolls += node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).overflowX !== "visible";
         continue;
       }
-      const size = parseFloat(getComputedStyle(node.parentElement).fontSize);
-      found.letters = Math.min(found.letters, size);
-      if (node.parentElement.closest(".jp-InputArea-editor")) found.code = Math.min(found.code, size);
+      found.letters = Math.min(found.letters, parseFloat(getComputedStyle(node.parentElement).fontSize));
     }
-    for (const code of slide.querySelectorAll(".jp-InputArea-editor pre"))
-      found.lines += code.innerText.trimEnd().split("\\n").length;
+    for (const code of slide.querySelectorAll(".jp-InputArea-editor pre")) {
+      const lines = code.textContent.trimEnd().split("\\n").length;
+      found.lines += lines;
+      found.broken += code.clientHeight > (lines + 0.5) * parseFloat(getComputedStyle(code).lineHeight);
+    }
     found.figures = [...slide.querySelectorAll("img")].map((img) =>
       ({ alt: img.alt, width: img.naturalWidth, height: img.naturalHeight, scale: img.clientWidth / img.naturalWidth }));
     return found;
@@ -76,7 +80,7 @@ def address(folder):
 @pytest.fixture
 def page(browser, address):
     """A page as large as a slide; what asks another host, and whatever the console complains about, fails the test."""
-    page = browser.new_page(viewport={"width": roles.WIDTH, "height": roles.HEIGHT})
+    page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
     page.set_default_timeout(PATIENCE)
     wrong = []
 
@@ -105,8 +109,8 @@ def lesson(number):
 
 def runs_over(slide):
     """Whether something lies in the margins; in half of one, a blank may hang at the end of a line."""
-    left, right = slide["left"] < roles.SIDE - 1, slide["right"] > roles.WIDTH - roles.SIDE / 2
-    return left or right or slide["bottom"] > roles.HEIGHT - roles.BOTTOM + 1
+    left, right = slide["left"] < SIDE - 1, slide["right"] > WIDTH - SIDE / 2
+    return left or right or slide["bottom"] > HEIGHT - BOTTOM + 1
 
 
 def turn_to(page, selector):
@@ -122,24 +126,27 @@ def turn_to(page, selector):
 
 
 def test_nothing_runs_over_a_slide_and_everything_can_be_read(page, address):
-    found, seen = [], 0
+    found, sizes = [], []
     for path in lessons.find([]):
         opened(page, address, path)
         assert page.locator("mjx-merror").count() == 0
         for number, slide in enumerate(page.evaluate(LAYOUT, SLIDES), 1):
-            where, seen = f"{path.stem}, slide {number}, {slide['text']!r}", seen + 1
+            where = f"{path.stem}, slide {number}, {slide['text']!r}"
+            sizes.append(slide["by"])
             if runs_over(slide):
                 found.append(f"{where} runs over: {slide['right']:.0f} × {slide['bottom']:.0f}")
-            if slide["letters"] < READABLE or slide["code"] < CODE:
-                found.append(f"{where} has letters of {slide['letters']}, code of {slide['code']} pixels")
-            if slide["scrolls"]:
-                found.append(f"{where} has parts that scroll")
+            if slide["by"] < SMALLEST or slide["letters"] < READABLE:
+                found.append(f"{where} is drawn at {slide['by']}, with letters of {slide['letters']} pixels")
+            if slide["scrolls"] or slide["broken"]:
+                found.append(f"{where} has parts that scroll, or breaks lines of code")
             if slide["lines"] > roles.SLIDE_LINES and "Exercise" not in slide["text"]:
                 found.append(f"{where} has {slide['lines']} lines of code")
             for figure in slide["figures"]:
-                if not figure["alt"] or not figure["width"] or figure["scale"] < SHRUNK:
+                if not figure["alt"] or not figure["width"] or figure["scale"] < SMALLEST:
                     found.append(f"{where} has a figure that is not seen: {figure}")
-    assert found == [] and seen > 20 * len(lessons.find([]))
+    assert found == [] and len(sizes) > 20 * len(lessons.find([]))
+    # What has room is larger than normal: more than half of the slides.
+    assert sorted(sizes)[len(sizes) // 2] > 1.1
 
 
 def seen(page, tag):

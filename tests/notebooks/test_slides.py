@@ -19,7 +19,6 @@ TABLE = (
     + "\n".join(f"<tr><td>row {i}</td></tr>" for i in range(40))
     + "</tbody></table>"
 )
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="{}pt" height="{}pt"></svg>'
 
 
 def text(source, *tags):
@@ -31,8 +30,8 @@ def code(source, *tags, **data):
     return new_code_cell(source, metadata={"tags": [*tags]}, outputs=outputs)
 
 
-def figure(width, height):
-    drawn = {"image/svg+xml": SVG.format(width, height), "text/html": '<img alt="It rises." style="x" src="data:,">'}
+def figure():
+    drawn = {"image/svg+xml": "<svg></svg>", "text/html": '<img alt="It rises." src="data:,">'}
     return new_code_cell("draw()", outputs=[new_output("display_data", drawn | {"text/plain": "Figure"})])
 
 
@@ -83,18 +82,7 @@ def test_a_deck_says_all_that_is_core_and_asks_no_other_host(course, capsys):
             assert url.startswith("data:") or (course / "build/slides" / url).exists()
     styles = (course / "build/slides/slides.css").read_text()
     used, defined = re.findall(r"var\((--\w+)\)", styles), re.findall(r"(--\w+):", styles)
-    assert "url(" not in styles and f"--code: {roles.CODE}px" in styles and {*used} <= {*defined}
-
-
-def test_the_style_sheet_has_the_lengths_that_are_counted_with():
-    root, larger, large, *_ = slides._lengths().splitlines()
-    pixels = {"width": 1280, "height": 720, "side": 56, "top": 28, "bottom": 44, "text": 26, "code": 21, "printed": 20}
-    pixels |= {"table": 22, "dense": 18, "gap": 10, "row": 3.5, "box": 10, "inset": 14, "h1": 52, "h2": 38, "h3": 32}
-    assert root == f":root {{ {''.join(f'--{name}: {size}px; ' for name, size in pixels.items())}--leading: 1.35; }}"
-    assert (
-        'data-size="1.3"' in larger and "--text: 33.8px; --code: 27.3px; --printed: 26.0px; --table: 28.6px;" in larger
-    )
-    assert 'data-size="1.15"' in large and "--text: 29.9px;" in large and "--printed: 23.0px; --table: 25.3px;" in large
+    assert "url(" not in styles and {*used} - {*defined} == {"--by"}  # which slides.js defines
 
 
 def test_the_speaker_is_told_the_prose_the_minutes_and_what_to_discuss(course):
@@ -129,8 +117,8 @@ def test_a_heading_that_stands_alone_opens_its_part_and_every_slide_says_where_i
     assert [(cell["source"], *cell["metadata"]["slideshow"]["data"].values()) for cell in told] == [
         ("# 09 · A", "09 Toy", "opening"),
         ("## 1 · One", "09 Toy  ·  1 · One", "opening"),
-        ("## 2 · Two", "09 Toy  ·  2 · Two", "1.3"),
-        ("**Discuss**\n- So?", "09 Toy  ·  2 · Two", "1.3"),
+        ("## 2 · Two", "09 Toy  ·  2 · Two", ""),
+        ("**Discuss**\n- So?", "09 Toy  ·  2 · Two", ""),
     ]
 
 
@@ -152,16 +140,13 @@ def test_a_heading_and_what_follows_it_are_pieces_and_a_list_is_one():
 
 
 def test_a_table_is_cut_into_parts_of_the_same_number_of_rows():
-    def rows(count):
-        (output,) = code(
-            "x", text_html=f"<table><tbody>{''.join(f'<tr><td>{i}</td></tr>' for i in range(count))}</tbody></table>"
-        ).outputs
+    def rows(count, word="y"):
+        (output,) = code("x", text_html=f"<table><tbody>{f'<tr><td>{word}</td></tr>' * count}</tbody></table>").outputs
         return ["".join(part["data"]["text/html"]).count("<tr>") for part in slide_cells._rows_apart(output)]
 
-    # Smaller letters: a row takes 8 + 18 · 1.35 = 32.3 pixels, and 19 of them with the space around 623.7 of 648.
-    assert (rows(19), rows(20), rows(30)) == ([19], [10, 10], [15, 15])
-    # With 15 in a hundred to spare: 35 rows take 1314 pixels, which is three slides.
-    assert (rows(34), rows(35)) == ([17, 17], [12, 12, 11])
+    assert (rows(18), rows(19), rows(37)) == ([18], [10, 9], [13, 13, 11])
+    # A row that breaks counts for its lines.
+    assert rows(10, "y" * 81) == [5, 5]
 
 
 def parts(cell):
@@ -169,8 +154,8 @@ def parts(cell):
 
 
 def test_what_does_not_fit_below_its_code_has_a_slide_of_its_own():
-    assert parts(figure(576, 200)) == [("draw()", 1)]
-    assert parts(figure(576, 500)) == [("draw()", 0), ("", 1)]
+    assert parts(figure()) == [("draw()", 1)]
+    assert parts(figure() | {"source": "draw(\n\n\n)"}) == [("draw(\n\n\n)", 0), ("", 1)]
     assert parts(code("x", text_plain="y\n" * 30)) == [("x", 0), ("", 1)]
     assert parts(code("x", "exercise", text_plain="y\n" * 30)) == [("x", 0)]
     apart = list(slide_cells.parts(code("x", text_html=TABLE)))[1:]
@@ -178,121 +163,41 @@ def test_what_does_not_fit_below_its_code_has_a_slide_of_its_own():
     assert len(html) > 1 and all("<thead>" in one and one.endswith("</table>") for one in html)
     assert re.findall(r"row \d+", "".join(html)) == [f"row {i}" for i in range(40)]
     assert all(roles.tall(part) <= roles.ROOM for part in apart)
+    assert parts(code("x", text_html='<img alt="It rises." src="data:,">' + TABLE)) == [("x", 0), ("", 1)]
 
 
-@pytest.mark.parametrize(
-    ("size", "drawn"), [((576, 200), (960, 333)), ((576, 500), (735, 638)), ((900, 200), (1168, 260))]
-)
-def test_figures_are_as_large_as_their_slide_allows(size, drawn):
-    *_, last = slide_cells.parts(figure(*size))
-    assert f'alt="It rises." style="width:{drawn[0]}px;height:{drawn[1]}px"' in last["outputs"][0]["data"]["text/html"]
-
-
-def table(*rows):
-    return "<table>" + "".join(f"<tr><td>{row}</td></tr>" for row in rows) + "</table>"
-
-
-#: A line of prose in letters of 26 pixels, and 10 around every block.
-LINE = 26 * 1.35
-HEIGHTS = {
-    "a line of prose": (text("x" * 77), LINE + 10),  # letters are 0.58 as wide as high: 77 take 1162 pixels of 1168
-    "one that wraps": (text("x" * 78), 2 * LINE + 10),
-    "lines of a paragraph are joined": (text("one\ntwo"), LINE + 10),
-    "but for two blanks": (text("one  \ntwo"), 2 * LINE + 10),
-    "paragraphs": (text("one\n\ntwo\n\n\nthree"), 3 * (LINE + 10)),
-    "items": (text("- one\n- two"), 2 * (LINE + 10)),
-    "numbered items": (text("1. one\n2. two"), 2 * (LINE + 10)),
-    "a title": (text("# One"), 52 * 1.35 + 10),
-    "a heading": (text("## One\nand"), 38 * 1.35 + 10),
-    "a heading below it": (text("### One"), 32 * 1.35 + 10),
-    "a heading of two lines": (text("# " + "x" * 38), 2 * 52 * 1.35 + 10),
-    "an address and marks are not seen": (text("[" + "x" * 60 + "](a_long_address) **`and`** $\\frac$"), LINE + 10),
-    "a formula": (text("$$x$$"), 2.5 * LINE + 2 * 10),
-    "a table in prose": (text("| a |\n|---|\n| 1 |\n| 2 |"), 3 * (22 * 1.35 + 7 + 1) + 10),
-    "code": (code("x = 1\ny = 2"), 2 * 21 * 1.35 + 2 * 10 + 10),
-    "code that prints": (code("x", text_plain="a\nb\n"), 21 * 1.35 + 30 + 2 * 20 * 1.35 + 10),
-    "96 letters of a typewriter fill a line": (code("x", text_plain="y" * 96), 21 * 1.35 + 30 + 20 * 1.35 + 10),
-    "97 take two": (code("x", text_plain="y" * 97), 21 * 1.35 + 30 + 2 * 20 * 1.35 + 10),
-    "a table": (code("x", text_html=table("a", "b")), 21 * 1.35 + 30 + 2 * (7 + 1 + 22 * 1.35) + 10),
-    "a row of nine tenths": (code("x", text_html=table("y" * 82)), 21 * 1.35 + 30 + 7 + 1 + 22 * 1.35 + 10),
-    "a row that breaks": (code("x", text_html=table("y" * 83)), 21 * 1.35 + 30 + 7 + 1 + 2 * 22 * 1.35 + 10),
-    "one that breaks twice": (code("x", text_html=table("y" * 110)), 21 * 1.35 + 30 + 7 + 1 + 3 * 22 * 1.35 + 10),
-    "a long table, smaller": (code("x", text_html=table(*range(17))), 21 * 1.35 + 30 + 17 * (7 + 1 + 18 * 1.35) + 10),
-    "a figure": (figure(576, 150), 21 * 1.35 + 30 + 150 / 0.75 * 1.25 + 10),
-    "an exercise that waits": (code("x", "exercise", text_plain="a"), 21 * 1.35 + 30),
+LINES = {
+    "prose": (text("x" * 80 + "\n\ntwo\nthree"), 3),
+    "prose that breaks": (text("x" * 81), 2),
+    "code": (code("x = 1\ny = 2"), 2),
+    "code that prints": (code("x", text_plain="a\nb\n"), 3),
+    "a table": (code("x", text_html=TABLE), 1 + 41),
+    "a figure": (figure(), 1 + 15),
+    "a figure above a table": (code("x", text_html='<img alt="It rises." src="data:,">' + TABLE), 1 + 15 + 41),
+    "an exercise that waits": (code("x", "exercise", text_plain="a"), 1),
 }
 
 
-@pytest.mark.parametrize("name", HEIGHTS)
-def test_heights_follow_from_the_sizes_of_letters(name):
-    cell, pixels = HEIGHTS[name]
-    assert roles.tall(cell) == pytest.approx(pixels)
+@pytest.mark.parametrize("name", LINES)
+def test_a_cell_takes_the_lines_that_are_seen(name):
+    cell, lines = LINES[name]
+    assert roles.tall(cell) == lines
 
 
-def test_a_table_is_set_smaller_where_it_would_run_over():
-    def size(rows, beside=""):
-        (output,) = code("x", text_html=table(*range(rows)) + beside).outputs
-        return roles.table_size(output)
-
-    # A row takes 8 + 22 · 1.35 pixels of 648, and a figure of 240 takes 300, with 10 around each.
-    assert (size(16), size(17)) == (22, 18)
-    drawn = '<svg width="320" height="240"></svg>'
-    assert (size(8, drawn), size(9, drawn)) == (22, 18)
-
-
-def test_a_figure_has_the_pixels_of_its_points():
-    (points,), (pixels,) = figure(576, 150).outputs, code("x", text_html='<svg width="96" height="48"></svg>').outputs
-    assert roles.figure_size(points) == (768, 200) and roles.figure_size(pixels) == (96, 48)
-    assert roles.figure_size(code("x", text_plain="4").outputs[0]) is None
-    # A figure that stands alone is as large as its slide.
-    assert roles.enlarged((768, 200), by=9) == (1168, pytest.approx(200 * 1168 / 768))
-    assert roles.enlarged((100, 200), by=9) == (319, 638) and roles.enlarged((100, 200), room=110) == (50, 100)
-
-
-@pytest.mark.parametrize(
-    ("cells", "larger"),
-    [
-        # 21 · 0.605 pixels a letter and 14 at each side of code: 68 letters have room at 1.3 times the size, 77 at 1.15.
-        *((code("x" * n), by) for n, by in ((68, 1.3), (69, 1.15), (77, 1.15), (78, 1))),
-        # A line of code is 28.35 pixels high, and 30 stand around it: 12 lines at 1.3² times the height, 16 at 1.15².
-        *((code("x\n" * n), by) for n, by in ((12, 1.3), (13, 1.15), (16, 1.15), (17, 1))),
-        # Rows have letters of 22 · 0.58 pixels.
-        *((code("x", text_html=table("y" * n)), by) for n, by in ((70, 1.3), (71, 1.15), (79, 1.15), (80, 1))),
-    ],
-)  # fmt: skip
-def test_text_is_as_large_as_its_slide_allows(cells, larger):
-    assert roles.magnified([cells]) == larger
-
-
-def test_a_slide_has_15_lines_and_648_pixels():
+def test_a_slide_has_15_lines_of_code_and_18_of_everything():
     def roles_of(*cells):
         return roles.roles([text("# 09 · A"), code("import torch"), text("## 1 · B"), *cells])[3:]
 
     assert roles_of(code("x\n" * 8), code("x\n" * 7)) == ["-", "fragment"]
     assert roles_of(code("x\n" * 8), code("x\n" * 8)) == ["-", "subslide"]
-    # The heading takes 61.3 pixels, a line of code 58.35, and 19 lines that are printed 27 each and 10.
-    assert roles_of(code("x", text_plain="y\n" * 19)) == ["-"] and roles_of(code("x", text_plain="y\n" * 20)) == [
-        "subslide"
-    ]
-
-
-def test_a_slide_is_full_to_its_last_pixel():
-    def role_of(points):
-        return roles.roles([text("# 09 · A"), code("import torch"), text("## 1 · B"), figure(100, points)])[-1]
-
-    # The heading takes 61.3 pixels, the line of code 58.35, and the figure 10 and 1.25 / 0.75 for each point.
-    assert (role_of(310.7), role_of(311.1)) == ("-", "subslide")
+    # The heading and the code take a line each.
+    assert roles_of(code("x", text_plain="y\n" * 16)) == ["-"]
+    assert roles_of(code("x", text_plain="y\n" * 17)) == ["subslide"]
 
 
 def test_what_stands_on_a_slide_by_its_first_letters():
     shown = ["> A trap.", "**Bold.**", "- item", "$$x$$", "# Title", "### Heading", "| a | b |", "1. first"]
     assert all(map(roles.on_slide, shown)) and not any(map(roles.on_slide, ["A word.", "*so*", "-1 is", "2. second"]))
-
-
-def test_text_is_larger_where_little_is_said():
-    assert roles.magnified([code("x = 1")]) == max(roles.LARGER)
-    assert roles.magnified([code("x" * 88)]) == 1 == roles.magnified([code("x\n" * 15, text_plain="y\n" * 6)])
-    assert roles.magnified([figure(576, 100)]) == 1
 
 
 def test_a_fragment_waits_only_below_something_that_is_seen():
@@ -352,36 +257,14 @@ def test_what_cannot_be_is_said_in_a_sentence(course, capsys, monkeypatch):
     assert said() == "The slides come with mathjax, missing from node_modules/: make slides installs what is missing.\n"
 
 
-def test_what_fits_exactly_fits(monkeypatch):
-    assert roles._fits(15, 648) and not roles._fits(16, 648) and not roles._fits(15, 648.1)
-    drawn = figure(576, 100)
-    drawn.outputs *= 2
-    for height, pieces in (
-        (roles.tall(drawn), [("draw()", 2)]),
-        (2 * roles.output_height(drawn.outputs[0]), [("draw()", 0), ("", 2)]),
-        (2 * roles.output_height(drawn.outputs[0]) - 0.1, [("draw()", 0), ("", 1), ("", 1)]),
-    ):
-        monkeypatch.setattr(roles, "ROOM", height)
-        assert parts(drawn) == pieces
-    (output,) = code("x", text_html=TABLE).outputs
-    monkeypatch.setattr(roles, "ROOM", roles.output_height(output))
-    assert list(slide_cells._rows_apart(output)) == [output]
+def test_outputs_that_leave_their_code_stay_together_if_one_slide_holds_them():
+    def printed(*counts):
+        cell = code("x")
+        cell.outputs = [new_output("stream", text="y\n" * count) for count in counts]
+        return parts(cell)
 
-
-def test_what_is_not_seen_takes_no_place():
-    (alone,) = (part for part in slide_cells.parts(figure(576, 500)) if roles.alone(part))
-    assert roles.code_height(alone) == 0 and roles.tall(alone) == pytest.approx(500 / 0.75 * 735 / 768 + 10, abs=1)
-    assert not roles.alone(code("x", text_plain="4")) and not roles.alone(text(""))
-    assert roles.output_height(code("x", text_plain="").outputs[0]) == 0
-
-
-def test_a_piece_says_how_large_it_is_set():
-    def tags(cell):
-        return [kind.tags(part) for part in slide_cells.parts(cell)]
-
-    assert tags(code("x", "mine", text_html=table(*range(15)))) == [["mine"]]
-    assert tags(code("x", "mine", text_html=table(*range(17)))) == [["mine", "dense"]]
-    assert tags(figure(576, 200)) == [[]] and tags(figure(576, 500)) == [[], ["alone"]]
+    assert printed(9, 8) == [("x", 2)] and printed(9, 9) == [("x", 0), ("", 2)]
+    assert printed(9, 10) == [("x", 0), ("", 1), ("", 1)]
 
 
 def test_a_slide_ends_where_the_next_cell_would_run_over():
@@ -403,6 +286,6 @@ def test_a_page_lists_the_decks_that_are_there_by_part_with_their_minutes():
 
 
 def test_the_colors_of_code_leave_the_page_its_background():
-    *_, colors = slides._lengths().split("</style>")
+    colors = slides._colors()
     assert ".highlight .k" in colors and ".dark .highlight .k" in colors
     assert not re.search(r"^(?:\.dark )?\.highlight *\{[^}]*background", colors, re.M)

@@ -13,7 +13,25 @@ const dark = {
 dark.show();
 window.addEventListener("storage", () => dark.show());
 
-function begin() {
+// Everything on a slide, text and figures, is drawn at the largest multiple of its normal size at which nothing runs over.
+function fit(slide) {
+  const figures = [...slide.querySelectorAll("img")];
+  const alone = figures.length > 0 && !slide.innerText.trim();
+  slide.classList.toggle("alone", alone);
+  const fits = (by) => {
+    slide.style.setProperty("--by", by);
+    slide.classList.toggle("larger", by > 1);
+    for (const figure of figures) figure.style.cssText = `width: ${by * figure.naturalWidth}px`;
+    return slide.scrollWidth <= slide.clientWidth && slide.scrollHeight <= slide.clientHeight;
+  };
+  for (let by = alone ? 3 : slide.dataset.size === "opening" ? 1.54 : 1.3; by > 0.5 && !fits(by); by -= 0.02);
+}
+
+async function begin() {
+  await Promise.allSettled([...document.images].map((image) => image.decode()));
+  document.documentElement.classList.add("fitting");
+  document.querySelectorAll(".slides > section > section").forEach(fit);
+  document.documentElement.classList.remove("fitting");
   // What a screen reader hears of a formula would be seen twice in the speaker's window.
   document.querySelectorAll("aside.notes mjx-assistive-mml").forEach((formula) => formula.remove());
   const root = getComputedStyle(document.documentElement);
