@@ -19,7 +19,6 @@ TRIALS = checking.trials
 HARMLESS = {
     "02.3": ["update < 0 → update <= 0"],  # no update, no chance
     "03.5": ["0 → -1", "0 → -1"],  # the only axis
-    "14.4": ["noise <= p → noise < p"],  # a draw is never exactly p
     "15.3": ["1 → 2"],  # a k above layers is never better
     # a weight of the grid is as far from both, so rounding returns to it from both or neither
     "16.3": ["w + u → w - u"],
