@@ -164,8 +164,8 @@ def _rest(p, q):
         "a likely token that is turned down": ([0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1], 0, 0.5),
     },
     mistakes={
-        "None if draw <= p[token] / q[token] else right or _rest(p, q)": "a draw can be 0, and your comparison then keeps a token "
-        "that the target never writes. The draw has to be below the ratio.",
+        "None if draw <= p[token] / q[token] else right or _rest(p, q)": "a draw can be 0, and then your comparison keeps a "
+        "token that the target never writes. The draw has to be below the ratio.",
         "None if draw < min(1, p[token] / q[token]) else p": "drawing from all of p favors what the draft proposes often, and "
         "such tokens have had their chance. Draw only what the draft proposes too seldom.",
         "None if p[token] >= q[token] else _rest(p, q)": "a token that the target likes less than the draft is sometimes right: "
