@@ -148,6 +148,10 @@ def number_line(ax: Any, values: Series, limit: float) -> str:
     return f"values within ±{limit:g}: {listed(list(values), counts)}"
 
 
+#: Colors of the rows of a grid, which neither resemble one another nor the gray of what nothing reads.
+ROWS = (*(COLORS[number] for number in (0, 1, 2, 4, 5)), "#7A5195", "#6B6B00")
+
+
 def cell(ax: Any, x: float, y: float, value: object, row: int | None = 0, **look: Any) -> None:
     """One element of memory around (x, y), in the color of its row; None is for an element that nothing reads.
 
@@ -155,7 +159,7 @@ def cell(ax: Any, x: float, y: float, value: object, row: int | None = 0, **look
     """
     from matplotlib.patches import Rectangle
 
-    color = FAINT if row is None else COLORS[(0, 1, 2, 4, 5, 3, 6)[row % 7]]
+    color = FAINT if row is None else ROWS[row % len(ROWS)]
     face = "#f4f4f4" if row is None else tint(color)
     # The gray edge of a neighbor stays below.
     look = look or {"facecolor": face, "edgecolor": color, "linewidth": 1.2, "zorder": 1 if row is None else 2}
