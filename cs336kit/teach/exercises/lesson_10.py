@@ -129,6 +129,7 @@ def _tensors(d, d_ff, inner, vocab=1000):
     mistakes={
         "right_if(writers=1)": "each block ends two branches, not one.",
         "right_if(writers=4 * layers)": "you left out a square root: it is the mean square that adds up.",
+        "right | {'mlp up': right['mlp up'] * math.sqrt(2)}": "here `mlp up` gets 1/√fan-in, too, without the 2.",
         "right_if(writers=0)": "you left out GPT-2's factor, which the two matrices that end a branch need.",
         "dict.fromkeys(shapes, 0.02)": "0.02 is for the embedding only. A matrix has 1/√fan-in.",
         "right_if(shapes={name: shape[::-1] for name, shape in shapes.items()})": "you used fan-out. An output sums over fan-in.",

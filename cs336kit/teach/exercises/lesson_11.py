@@ -97,6 +97,8 @@ def adamw_ends(p, gradients, lr, betas, eps, weight_decay):
         "a scalar, and a matrix with bias in its name": ({"scale": (), "bias_table": (4, 4)},),
     },
     mistakes={
+        "right_if(rule=lambda name, shape: 'bias' not in name and 'norm' not in name)": "go by axes, not by names: a matrix may "
+        "have `bias` in its name, and a scale none of these words.",
         "right_if(rule=lambda name, shape: 'bias' not in name)": "a norm's weight is not a bias, but it does not decay, "
         "either.",
         "right_if(rule=lambda name, shape: 'weight' in name)": "a norm has a weight, too: go by axes, not by names.",

@@ -22,7 +22,7 @@ class _Blocks:
             shown = tuple(tensor.clone() for tensor in piece)
             yield shown
             for tensor in shown:
-                tensor.fill_(math.nan)
+                tensor.fill_(-1.0)  # not NaN, which a wrong softmax makes, too
 
 
 def _blocks(size, *sizes, h=8):
@@ -30,6 +30,13 @@ def _blocks(size, *sizes, h=8):
     draw = torch.Generator().manual_seed(sum(sizes) + h)
     query, (keys, values) = torch.randn(h, generator=draw), torch.randn(2, sum(sizes), h, generator=draw)
     return size * query, _Blocks(keys, values, list(sizes))
+
+
+def _growing():
+    """Blocks of which the last one has scores that are more than a hundred larger than those of the first."""
+    query, blocks = _blocks(1, 3, 3, 3)
+    blocks.pieces[-1] = (300 * query / query.norm() + torch.zeros(3, len(query)), blocks.pieces[-1][1])
+    return 3 * query, blocks
 
 
 def _mean_of_blocks(query, blocks):
@@ -49,6 +56,7 @@ def _joined(query, blocks):
         "one block of 5 keys": _blocks(1, 5),
         "blocks of one key each": _blocks(2, 1, 1, 1, 1, h=4),
         "scores of several hundred": _blocks(300, 4, 4, 4),
+        "a later block with scores of several hundred": _growing(),
     },
     mistakes={
         _mean_of_blocks: "you gave every block the same weight, but one with a good key has to count for more than one without.",
@@ -56,6 +64,8 @@ def _joined(query, blocks):
         "right_if(rescale=False)": "when a later block has a larger maximum, what you have added up so far was computed with "
         "the old one. Convert it to the new one.",
         "right_if(divide=False)": "your weights do not sum to 1. At the end, divide by all that you have added.",
+        "right_if(every=False)": "a later block was so much larger than your first maximum that an exponential overflows: let the "
+        "maximum grow.",
         "right_if(maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
         _joined: "you kept the blocks until the end, but by then their memory has been used for the next ones.",
     },
@@ -68,11 +78,13 @@ def _joined(query, blocks):
     checked="several blocks, one block, single keys, scores of several hundred, and that no block was read after its turn.",
     tolerance=1e-4,
 )
-def attend_in_blocks(query, blocks, *, rescale=True, maximum=True, divide=True):
+def attend_in_blocks(query, blocks, *, rescale=True, maximum=True, divide=True, every=True):
     largest, total, mixed = torch.tensor(-math.inf), 0.0, 0.0
     for keys, values in blocks:
         scores = keys @ query / math.sqrt(len(query))
-        before, largest = largest, torch.maximum(largest, scores.max())
+        before = largest
+        if every or before == -math.inf:
+            largest = torch.maximum(largest, scores.max())
         shrink = torch.exp(before - largest) if rescale and maximum else 1.0
         weights = torch.exp(scores - largest if maximum else scores)
         total = total * shrink + weights.sum()
