@@ -20,6 +20,8 @@ from cs336kit.course.student import leaks, without_answers
 MINUTES, CODE_CELLS, CODE_LINES, COLUMNS, PROSE_WORDS = 45, 26, 20, 88, 150
 TRAPS, FIGURES = 4, 5
 PREDICTIONS, EXERCISES = range(4, 8), range(4, 7)
+#: A quantity in a table of `teach.compare` is measured at most this many times as large as predicted, or as small.
+APART = 1.25
 #: At most this share of a lesson's outputs depends on the machine; the rest is compared.
 EXEMPT_SHARE = 0.10
 
@@ -49,7 +51,7 @@ def problems(notebook: Notebook, path: Path) -> list[str]:
     """Everything in the notebook at `path` that breaks the rules of the course, one sentence each; empty if nothing does."""
     whole = (_execution, _page, _counts, _slides, _predictions)
     found = [problem for rule in whole for problem in rule(notebook)]
-    rules = (_magic, _tags, _task, _notation, _path, _figure, _width, _words, _size)
+    rules = (_magic, _tags, _task, _notation, _path, _figure, _compared, _width, _words, _size)
     for cell in notebook["cells"]:
         found += [f"{kind.where(cell)} {problem}" for rule in rules for problem in rule(cell)]
     found += exempt.problems(notebook["cells"], path.parent.parent)
@@ -269,6 +271,13 @@ def _figure(cell: Cell) -> Iterator[str]:
         svg = "".join(data.get("image/svg+xml", ""))
         if svg and len((re.search(r"<title>([^<]*)</title>", svg) or ["", ""])[1]) < 40:
             yield "has a figure without alt text of 40 characters"
+
+
+def _compared(cell: Cell) -> Iterator[str]:
+    table = _output_text(cell).partition(" ratio\n")[2] if "teach.compare(" in cell["source"] else ""
+    for row, ratio in re.findall(r"^(.*\S) +(-?[\d.]+)$", table, flags=re.M):
+        if not 1 / APART < float(ratio) < APART:
+            yield f"compares what is {ratio} times what was predicted: {' '.join(row.split())}"
 
 
 def _output_text(cell: Cell) -> str:

@@ -256,6 +256,15 @@ LIES = {
         lambda n: prose(n, "### Exercise 04.1 ").update(source="### Exercise 04.1 ★ 10 min · Title\n\nWrite `f(x)`."),
         "is the task of 04.1 as `exercise new` wrote it",
     ),
+    "a prediction that is far off": (
+        lambda n: plain(n)[0].update(
+            source="teach.compare(row)",
+            outputs=[
+                nbformat.v4.new_output("stream", text="quantity  predicted  ratio\nbytes            48  85.3333\n")
+            ],
+        ),
+        "compares what is 85.3333 times what was predicted",
+    ),
     "another exercise's check": (
         lambda n: code(n, "exercise").update(source='teach.exercises.check("04.2", answer)'),
         "should check exercise 04.1 and show that it is waiting",

@@ -64,8 +64,8 @@ def _joined(query, blocks):
         "right_if(rescale=False)": "when a later block has a larger maximum, what you have added up so far was computed with "
         "the old one. Convert it to the new one.",
         "right_if(divide=False)": "your weights do not sum to 1. At the end, divide by all that you have added.",
-        "right_if(every=False)": "a later block was so much larger than your first maximum that an exponential overflows: let the "
-        "maximum grow.",
+        "right_if(every=False)": "a later block was so much larger than your first maximum that an exponential overflows: let "
+        "the maximum grow.",
         "right_if(maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
         _joined: "you kept the blocks until the end, but by then their memory has been used for the next ones.",
     },
