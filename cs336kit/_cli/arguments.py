@@ -5,7 +5,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from textwrap import dedent, fill
@@ -159,7 +159,7 @@ class Keys(argparse.Action):
     """Prints what the keys of the JSON output mean."""
 
     def __init__(self, *, keys: dict[str, str], schema: int, **options: object):
-        super().__init__(nargs=0, **options)  # type: ignore[arg-type]
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **options)  # type: ignore[arg-type]
         self.keys, self.schema = keys, schema
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
@@ -258,6 +258,16 @@ def to_write(path: Path) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(f"nothing can be written into the folder {path.parent} of --out: name another")
     return path
+
+
+def add_links(add: Callable[..., object]) -> None:
+    """The options about the links between accelerators, to a group of the parser of plan or of serve."""
+    add(
+        "--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s"
+    )
+    same = "the same to its neighbors in the node, in place of the table's"
+    add("--link", type=bandwidth, metavar="RATE", help=same)
+    add("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
 
 
 def check_listed(name: str | None, otherwise: str) -> None:
