@@ -86,9 +86,8 @@ def _meant(word: str, value: str, options: Mapping[str, Action]) -> str:
         usual = {"sp": "true", "schedule": "gpipe"}.get(axis, "8")
         return f"--layout {axis}={value if value.isdecimal() else usual}"
     listed = [option for option, names in _ELSEWHERE.items() if word in names.split() and option in options]
-    near = difflib.get_close_matches(
-        word, [option[2:] for option in options if option.startswith("--")], n=1, cutoff=0.75
-    )
+    known = [option[2:] for option in options if option.startswith("--")]
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
     return "".join(listed[:1] or [f"--{option}" for option in near])
 
 
