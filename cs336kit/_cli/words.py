@@ -96,6 +96,7 @@ def in_options(sentence: str) -> str:
     options = options_of_fields()
     short, long = ("|".join(field for field in options if ("_" in field) is several) for several in (False, True))
     sentence = sentence.replace(" (int)", "")
+    # No one option takes the values of these fields.
     for field in options.keys() - {*_OF_ADAPTERS, "sharded"}:
         sentence = re.sub(rf"(?<![\w.]){field}=(?:'([^']*)'|([\w.+-]+))", rf"{options[field]} \1\2", sentence)
     # A word of plain English is the field only where something is said of it, or where it is asked for.
