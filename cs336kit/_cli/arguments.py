@@ -5,7 +5,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from textwrap import dedent, fill
@@ -75,10 +76,10 @@ def number(text: str, *, bare: bool = True) -> float:
 
 def lacks_unit(text: str, what: str, meant: str) -> str | None:
     """The sentence that says so of tokens or parameters; `meant`: the letter of the likely unit, and of the next."""
-    parts = _split(text)
-    if parts is None or not _is_bare(parts, _A_FEW):
+    value, unit = _split(text)
+    if not _is_bare(value, unit, _A_FEW):
         return None
-    likely = " or ".join(f"{parts[0]}{letter}" for letter in meant)
+    likely = " or ".join(f"{value}{letter}" for letter in meant)
     return f"{text!r} without a unit is {what}, too few: did you mean {likely}?"
 
 
@@ -159,7 +160,7 @@ class Keys(argparse.Action):
     """Prints what the keys of the JSON output mean."""
 
     def __init__(self, *, keys: dict[str, str], schema: int, **options: object):
-        super().__init__(nargs=0, **options)  # type: ignore[arg-type]
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **options)  # type: ignore[arg-type]
         self.keys, self.schema = keys, schema
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
@@ -169,56 +170,55 @@ class Keys(argparse.Action):
         parser.exit()
 
 
-def _split(text: str) -> tuple[Decimal, str] | None:
-    """The number, in the digits that were written, and its unit."""
+def _split(text: str) -> tuple[Decimal, str]:
+    """The number, in the digits that were written, and its unit; of what is none, 0 and a unit that nothing has."""
     match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/%]*)", text.strip())
-    try:
-        return (Decimal(match[1]), match[2]) if match and math.isfinite(float(match[1])) else None
-    except (ValueError, ArithmeticError):
-        return None
+    with suppress(ValueError, ArithmeticError):
+        if match and math.isfinite(float(match[1])):
+            return Decimal(match[1]), match[2]
+    return Decimal(0), "?"
 
 
-def _is_bare(parts: tuple[Decimal, str], too_few: int = _TOO_FEW) -> bool:
+def _is_bare(value: Decimal, unit: str, too_few: int = _TOO_FEW) -> bool:
     """Whether a number without a unit is too small to be meant so."""
-    return not parts[1] and 0 < parts[0] < too_few
+    return not unit and 0 < value < too_few
 
 
 def size(text: str) -> int:
     """80GB (10⁹), 80GiB (2³⁰) or bytes as a number of bytes."""
-    parts = _split(text)
-    if parts is None or parts[1].upper() not in _BYTES:
+    value, unit = _split(text)
+    if unit.upper() not in _BYTES:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write 80GB (10^9 bytes), 80GiB (2^30 bytes) or bytes")
-    value, unit = parts
     if unit.endswith("b") and unit != unit.lower():
         raise argparse.ArgumentTypeError(
             f"{text!r} is bits, and a size is in bytes: write {value}{unit[:-1]}B if that is meant"
         )
-    if _is_bare(parts):
+    if _is_bare(value, unit):
         raise argparse.ArgumentTypeError(f"{text!r} without a unit is bytes, too few: did you mean {value}GB?")
     return int(value * _BYTES[unit.upper()])
 
 
 def rate(text: str) -> float:
     """989TFLOPs, 0.99P or FLOP/s as a number."""
-    parts = _split(text)
-    prefix = re.fullmatch(r"([GTPE]?)(FLOPS?|FLOP/S)?", parts[1].upper()) if parts else None
-    if parts is None or prefix is None:
+    value, unit = _split(text)
+    prefix = re.fullmatch(r"([GTPE]?)(FLOPS?|FLOP/S)?", unit.upper())
+    if prefix is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no rate: write 989TFLOPs, 1.9PFLOPs or 9.89e14")
-    if _is_bare((parts[0], prefix[1])):
-        raise argparse.ArgumentTypeError(f"{text!r} is FLOP/s, too few: did you mean {parts[0]}TFLOPs?")
-    return float(parts[0] * _FLOPS[prefix[1]])
+    if _is_bare(value, prefix[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is FLOP/s, too few: did you mean {value}TFLOPs?")
+    return float(value * _FLOPS[prefix[1]])
 
 
 def bandwidth(text: str) -> float:
     """3.35TB/s, 400Gb/s or 400Gb (a small b is bits), or bytes per second as a number of bytes."""
-    parts = _split(text)
-    unit = re.fullmatch(r"(?:([KkMmGgTt]i?)?(B|b|bits?))?(?:ps|/s)?", parts[1]) if parts else None
-    if parts is None or unit is None:
+    value, unit = _split(text)
+    parts = re.fullmatch(r"(?:([KkMmGgTt]i?)?(B|b|bits?))?(?:ps|/s)?", unit)
+    if parts is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no bandwidth: write 3.35TB/s, 400Gb/s (bits) or 50e9 bytes per second"
         )
-    value, prefix, what = parts[0], unit[1] or "", unit[2] or ""
-    if _is_bare((value, what)):
+    prefix, what = parts[1] or "", parts[2] or ""
+    if _is_bare(value, what):
         meant = f"{value}TB/s" if value < 10 else f"{value}GB/s or {value}Gb/s (bits)"
         raise argparse.ArgumentTypeError(f"{text!r} is bytes per second, too few: did you mean {meant}?")
     return float(value * _BYTES[f"{prefix}B".upper()] / (8 if what.startswith("b") else 1))
@@ -226,26 +226,26 @@ def bandwidth(text: str) -> float:
 
 def allowance(text: str) -> int | float:
     """2GiB as bytes, 8% as a fraction."""
-    parts = _split(text)
-    if parts is not None and parts[1] == "%" and 0 <= parts[0] < 100:
-        return float(parts[0] / 100) or 0
-    if parts is None or parts[1].upper() not in _BYTES:
+    value, unit = _split(text)
+    if unit == "%" and 0 <= value < 100:
+        return float(value / 100) or 0
+    if unit.upper() not in _BYTES:
         raise argparse.ArgumentTypeError(f"{text!r} is no allowance: write 2GiB or 8%")
-    if _is_bare(parts):
-        meant = f"{parts[0]}GB or {parts[0]}%" if parts[0] >= 1 else f"{(100 * parts[0]).normalize():f}%"
+    if _is_bare(value, unit):
+        meant = f"{value}GB or {value}%" if value >= 1 else f"{(100 * value).normalize():f}%"
         raise argparse.ArgumentTypeError(f"{text!r} without a unit is bytes, too few: did you mean {meant}?")
     return size(text)
 
 
 def seconds(text: str) -> float:
     """50ms or 0.05s as seconds."""
-    parts = _split(text)
-    if parts is not None and not parts[1]:
-        meant = f"{parts[0]}ms" if parts[0] >= 1 else f"{parts[0]}s"
+    value, unit = _split(text)
+    if not unit:
+        meant = f"{value}ms" if value >= 1 else f"{value}s"
         raise argparse.ArgumentTypeError(f"{text!r} has no unit: did you mean {meant}?")
-    if parts is None or parts[1] not in _SECONDS:
+    if unit not in _SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write 50ms or 0.05s")
-    return float(parts[0] * _SECONDS[parts[1]])
+    return float(value * _SECONDS[unit])
 
 
 def to_write(path: Path) -> Path:
@@ -260,15 +260,24 @@ def to_write(path: Path) -> Path:
     return path
 
 
+def add_links(add: Callable[..., object]) -> None:
+    """The options about the links between accelerators, to a group of the parser of plan or of serve."""
+    add(
+        "--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s"
+    )
+    same = "the same to its neighbors in the node, in place of the table's"
+    add("--link", type=bandwidth, metavar="RATE", help=same)
+    add("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
+
+
 def check_listed(name: str | None, otherwise: str) -> None:
     """Raise ValueError for an accelerator that the table does not have, with the options that describe any other chip."""
     try:
         if name is not None:
             accelerator(name)
     except ValueError as error:
-        described = (
-            f" Any other chip: {otherwise} in place of --accelerator" if str(error).startswith("unknown") else ""
-        )
+        unknown = str(error).startswith("unknown")
+        described = f" Any other chip: {otherwise} in place of --accelerator" if unknown else ""
         raise ValueError(f"{error}{described}") from None
 
 

@@ -4,24 +4,8 @@ import argparse
 import dataclasses
 import json
 
-from cs336kit._cli.arguments import (
-    Keys,
-    LayoutText,
-    Parser,
-    allowance,
-    bandwidth,
-    check_listed,
-    count,
-    in_sequences,
-    length,
-    names,
-    number,
-    rate,
-    share,
-    size,
-    step_batch,
-    tokens,
-)
+from cs336kit._cli import arguments as read
+from cs336kit._cli.arguments import Keys, LayoutText, Parser, add_links, check_listed, in_sequences
 from cs336kit._cli.model import model_of
 from cs336kit._cli.words import components
 from cs336kit.predict._planner.answer import KEYS, SCHEMA
@@ -63,91 +47,76 @@ _EXAMPLES = """
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every option with its choices, its default and what it is for."""
+    """Every option, under the name of the field of the question that it sets, with its choices and what it is for.
+
+    What the page of the planner shows before anything is chosen has its default here; all else has it in the question.
+    """
     command = Parser.of("plan", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
-    default = {f.name: f.default for f in dataclasses.fields(Question)}
+    shown = ("precision", "optimizer", "chunks", "mfu", "product_rate", "flavour", "device")
+    command.set_defaults(**{name: getattr(Question, name) for name in shown})
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder, or P (70e9, 70B)")
     run = command.add_argument_group("the run").add_argument
-    run("--tokens", type=tokens, metavar="N", help="tokens to train on, such as 15T; without it no time")
-    run("--days", type=number, metavar="N", help="that the run may take: prints how many accelerators that asks for")
-    run("--steps", type=count, metavar="N", help="optimizer steps; with --tokens, the batch that they imply is printed")
-    run("--batch", type=count, metavar="N", help="micro-batch: sequences that one accelerator works on at a time (1)")
+    run("--tokens", type=read.tokens, metavar="N", help="tokens to train on, such as 15T; without it no time")
+    days = "that the run may take: prints how many accelerators that asks for"
+    run("--days", dest="within_days", type=read.number, metavar="N", help=days)
+    implied = "optimizer steps; with --tokens, the batch that they imply is printed"
+    run("--steps", type=read.count, metavar="N", help=implied)
+    each = "micro-batch: sequences that one accelerator works on at a time (1)"
+    run("--batch", type=read.count, metavar="N", help=each)
     tokens_of = "tokens of a sequence (by default the model's context, 4096 at most); 4k is 4,000, and 4Ki 4,096"
-    run("--sequence", type=length, metavar="N", help=tokens_of)
+    run("--sequence", type=read.length, metavar="N", help=tokens_of)
     of_step = "sequences of one optimizer step over all accelerators, or its tokens, such as 4Mitokens"
-    run("--global-batch", type=step_batch, metavar="N", help=of_step)
-    run("--accumulate", type=count, metavar="N", help="micro-batches of one optimizer step (gradient accumulation; 1)")
-    each = ", ".join(f"{name} ({bytes_per_parameter('adamw', precision=name).total})" for name in POLICIES)
-    policies = (
-        f"{each}; behind each, bytes a parameter with adamw. Default: mixed, which is bf16 beside fp32 master weights"
-    )
-    policies += f"; {_FP8}"
-    run(
-        "--precision",
-        type=_precision,
-        default=default["precision"],
-        choices=list(POLICIES),
-        metavar="NAME",
-        help=policies,
-    )
+    run("--global-batch", type=read.step_batch, metavar="N", help=of_step)
+    passes = "micro-batches of one optimizer step (gradient accumulation; 1)"
+    run("--accumulate", type=read.count, metavar="N", help=passes)
+    bytes_of = ", ".join(f"{name} ({bytes_per_parameter('adamw', precision=name).total})" for name in POLICIES)
+    policies = f"{bytes_of}; behind each, bytes a parameter with adamw. Default: mixed, which is bf16 beside fp32 master weights"
+    run("--precision", type=_precision, choices=list(POLICIES), metavar="NAME", help=f"{policies}; {_FP8}")
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
-    usual, listed = default["optimizer"], f"{', '.join(optimizers)}; {default['optimizer']} by default"
-    run("--optimizer", type=str.lower, default=usual, choices=optimizers, metavar="NAME", help=listed)
+    listed = f"{', '.join(optimizers)}; {Question.optimizer} by default"
+    run("--optimizer", type=str.lower, choices=optimizers, metavar="NAME", help=listed)
     fused = "the optimizer is one kernel, without temporary tensors (torch's fused=True)"
     run("--fused", action="store_true", help=fused)
     kinds = "sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks"
     run("--attention", choices=list(EVERY_ATTENTION), help=kinds)
     run("--checkpointing", action="store_true", help="keep only the input of each block")
-    run(
-        "--chunks",
-        type=count,
-        default=1,
-        metavar="N",
-        help="compute the loss in so many parts, one after the other (1)",
-    )
+    run("--chunks", type=read.count, metavar="N", help="compute the loss in so many parts, one after the other (1)")
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or a100-sxm-80gb")
-    on("--count", type=count, metavar="N", help="number of accelerators (1, or as many as --days asks for)")
-    on("--memory", type=size, metavar="SIZE", help="of one accelerator, such as 80GB or nvidia-smi's 81559MiB")
-    on("--peak", type=rate, metavar="RATE", help="dense peak of one accelerator, such as 989TFLOPs")
+    on("--count", type=read.count, metavar="N", help="number of accelerators (1, or as many as --days asks for)")
+    own = "of one accelerator, such as 80GB or nvidia-smi's 81559MiB"
+    on("--memory", dest="memory_bytes", type=read.size, metavar="SIZE", help=own)
+    peak = "dense peak of one accelerator, such as 989TFLOPs"
+    on("--peak", dest="peak_flops_per_second", type=read.rate, metavar="RATE", help=peak)
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
-    on("--allowance", type=allowance, metavar="SIZE", help=free)
-    mfu = (
-        "model FLOPs utilization of the whole run, as it is usually reported"
-        f" (0.4 or 40%%; default {default['mfu']}): gives time and cost"
-    )
-    on("--mfu", type=share, default=default["mfu"], metavar="X", help=mfu)
-    products = (
-        "share of the peak at which matrix products run"
-        f" (default {default['product_rate']}, the best of bf16 on H100): gives bounds of a step"
-    )
-    on("--product-rate", type=share, default=default["product_rate"], metavar="X", help=products)
+    on("--allowance", type=read.allowance, metavar="SIZE", help=free)
+    usual = f"0.4 or 40%%; default {Question.mfu}"
+    mfu = f"model FLOPs utilization of the whole run, as it is usually reported ({usual}): gives time and cost"
+    on("--mfu", type=read.share, metavar="X", help=mfu)
+    best = f"default {Question.product_rate}, the best of bf16 on H100"
+    products = f"share of the peak at which matrix products run ({best}): gives bounds of a step"
+    on("--product-rate", type=read.share, metavar="X", help=products)
     shared = "who shares what, such as fsdp=64,tp=8 or pp=4,dp=2,microbatches=16 (--layout help explains each word)"
     on("--layout", action=LayoutText, metavar="TEXT", help=shared)
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")
-    on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 50GB/s or 400Gb/s")
-    on("--link", type=bandwidth, metavar="RATE", help="the same to its neighbors in the node, in place of the table's")
-    on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
-    on(
-        "--flavour",
-        default="course",
-        metavar="NAME",
-        help="whose modules keep the activations: course (default) or transformers",
-    )
-    on("--device", default="cuda", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
-    on("--replicated", action="store_true", help="a whole model on each accelerator, not sharded")
+    add_links(on)
+    on("--flavour", metavar="NAME", help="whose modules keep the activations: course (default) or transformers")
+    on("--device", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
+    on("--replicated", dest="sharded", action="store_false", help="a whole model on each accelerator, not sharded")
     tune = command.add_argument_group("fine-tuning").add_argument
-    tune("--lora", type=count, metavar="RANK", help="adapters of this rank; all else is frozen")
-    tune("--qlora", type=count, metavar="RANK", help="the same beside frozen matrices of 4 bits (nf4)")
+    tune("--lora", dest="lora_rank", type=read.count, metavar="RANK", help="adapters of this rank; all else is frozen")
+    tune("--qlora", type=read.count, metavar="RANK", help="the same beside frozen matrices of 4 bits (nf4)")
     stand = "where adapters stand: query,value (the default) … or all; or PEFT's names, such as q_proj,v_proj"
-    tune("--targets", type=names, metavar="NAMES", help=stand)
-    tune("--freeze", type=names, metavar="NAMES", help="components that are not trained, such as 'token embedding'")
+    tune("--targets", dest="lora_targets", type=read.names, metavar="NAMES", help=stand)
+    untrained = "components that are not trained, such as 'token embedding'"
+    tune("--freeze", dest="frozen", type=read.names, metavar="NAMES", help=untrained)
     show = command.add_argument_group("the answer").add_argument
-    show("--price-per-hour", type=number, metavar="X", help="of one accelerator, in your currency: prints the cost")
+    price = "of one accelerator, in your currency: prints the cost"
+    show("--price-per-hour", type=read.number, metavar="X", help=price)
     watts = "of one accelerator with its share of the machine: prints the energy"
-    show("--watts", type=number, metavar="W", help=watts)
+    show("--watts", type=read.number, metavar="W", help=watts)
     show("--explain", action="store_true", help="the formula of each line with its numbers")
     show("--sensitivity", action="store_true", help="which input moves days and bytes most")
     show("--json", action="store_true", help="print JSON; its key fits says whether the run fits")
@@ -218,36 +187,26 @@ def answered(arguments: list[str]) -> Answered:
 
 
 def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
-    values = vars(parser().parse_args(arguments))
+    """The question, of the fields that were given, and what was asked for beside it."""
+    values = {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
     asked = {name: values.pop(name) for name in ("json", "check", "find", "largest_batch", "explain", "sensitivity")}
-    values.pop("json_keys")
-    values["sharded"] = not values.pop("replicated")
-    values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
-    values["within_days"] = values.pop("days")
-    several = values["within_days"] is not None and values["count"] is None and values["layout"] is None
-    values["count"] = 1 if values["count"] is None else values["count"]
-    check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs")
-    if values["accelerator"] is None:
-        given = values["memory_bytes"] is not None and (
-            values["peak_flops_per_second"] is not None or not values["tokens"]
-        )
-        values["accelerator"] = None if given else "h100-sxm"
-    if values["layout"] is not None and not values["sharded"]:
+    check_listed(values.get("accelerator"), "--memory 128GB --peak 28TFLOPs")
+    if "memory_bytes" in values and ("peak_flops_per_second" in values or not values.get("tokens")):
+        values.setdefault("accelerator", None)
+    if "layout" in values and not values["sharded"]:
         raise ValueError("--layout says who shares what, and --replicated says it too: leave one of them out")
-    lora, qlora, targets = values.pop("lora"), values.pop("qlora"), values.pop("targets")
-    if lora is not None and qlora is not None:
-        raise ValueError("--lora and --qlora are the same adapters beside another base: give one of them")
-    if targets is not None:
-        if lora is None and qlora is None:
-            raise ValueError("--targets says where adapters stand: give --lora RANK or --qlora RANK, too")
-        values["lora_targets"] = targets
-    values["lora_rank"], values["base"] = (lora, None) if qlora is None else (qlora, "nf4")
-    values["frozen"] = values.pop("freeze") or ()
+    if "qlora" in values:
+        if "lora_rank" in values:
+            raise ValueError("--lora and --qlora are the same adapters beside another base: give one of them")
+        values |= {"lora_rank": values.pop("qlora"), "base": "nf4"}
+    if "lora_targets" in values and "lora_rank" not in values:
+        raise ValueError("--targets says where adapters stand: give --lora RANK or --qlora RANK, too")
     name, model = model_of(values.pop("model"))
     usual = usual_sequence(model) if isinstance(model, TransformerConfig) else None
-    values["global_batch"] = in_sequences(values["global_batch"], values["sequence"] or usual)
+    values["global_batch"] = in_sequences(values.get("global_batch"), values.get("sequence") or usual)
     values["lora_targets"] = components(values.get("lora_targets", ()), model)
     question = Question(model=model, name=name, **values)
+    several = "within_days" in values and "count" not in values and "layout" not in values
     return _of_as_many(question) if several else question, asked
 
 

@@ -4,20 +4,8 @@ import argparse
 import dataclasses
 import json
 
-from cs336kit._cli.arguments import (
-    Keys,
-    Parser,
-    allowance,
-    bandwidth,
-    check_listed,
-    count,
-    length,
-    number,
-    rate,
-    seconds,
-    share,
-    size,
-)
+from cs336kit._cli import arguments as read
+from cs336kit._cli.arguments import Keys, Parser, add_links, check_listed
 from cs336kit._cli.model import model_of
 from cs336kit.predict._serving.answer import KEYS, SCHEMA
 from cs336kit.predict._serving.question import CHUNK, WEIGHT_TYPES
@@ -44,7 +32,8 @@ _EXAMPLES = """
 """
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Every option, under the name of the field of the question that it sets; defaults are those of the question."""
     command = Parser.of("serve", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder")
@@ -52,32 +41,31 @@ def _parser() -> argparse.ArgumentParser:
     types = ", ".join(name for name in WEIGHT_TYPES if not name.endswith(EXPERTS))
     stored = f"{types}, or mxfp4{EXPERTS} and its like for experts alone; left out: as published where known, else bf16"
     what("--weights", choices=list(WEIGHT_TYPES), metavar="NAME", help=stored)
-    what("--cache", default="bf16", choices=list(CACHE_TYPES), metavar="NAME", help=", ".join(CACHE_TYPES))
+    what("--cache", choices=list(CACHE_TYPES), metavar="NAME", help=", ".join(CACHE_TYPES))
     prompt = "tokens of a prompt (half of the context, at most 2048); 4k is 4,000, and 4Ki 4,096"
-    what("--prompt", type=length, metavar="N", help=prompt)
-    what("--output", type=length, metavar="N", help="tokens of an answer (half of the context, at most 512)")
+    what("--prompt", type=read.length, metavar="N", help=prompt)
+    what("--output", type=read.length, metavar="N", help="tokens of an answer (half of the context, at most 512)")
     chunk = f"tokens of a prompt that one pass takes ({CHUNK}, as engines do); a longer prompt takes several"
-    what("--chunk", type=length, metavar="N", help=chunk)
-    what("--batch", type=count, metavar="N", help="one more row of the table, for so many sequences")
-    what("--page", type=count, default=16, metavar="N", help="tokens of a page of the cache, 16 by default")
-    what("--latency", type=seconds, metavar="TIME", help="that a token may take, such as 20ms")
+    what("--chunk", type=read.length, metavar="N", help=chunk)
+    what("--batch", type=read.count, metavar="N", help="one more row of the table, for so many sequences")
+    what("--page", type=read.count, metavar="N", help="tokens of a page of the cache, 16 by default")
+    what("--latency", type=read.seconds, metavar="TIME", help="that a token may take, such as 20ms")
     on = command.add_argument_group("the machine").add_argument
     on("--accelerator", metavar="NAME", help="such as h100-sxm (the default) or l4")
-    on("--count", type=count, default=1, metavar="N", help="accelerators that divide every layer (tensor parallel)")
+    on("--count", type=read.count, metavar="N", help="accelerators that divide every layer (tensor parallel)")
     own = "such as 80GB or nvidia-smi's 81559MiB, in place of the table's; without --accelerator, give peak and bandwidth, too"
-    on("--memory", type=size, metavar="SIZE", help=own)
-    on("--peak", type=rate, metavar="RATE", help="dense peak of the products, such as 989TFLOPs")
-    on("--bandwidth", type=bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
+    on("--memory", dest="memory_bytes", type=read.size, metavar="SIZE", help=own)
+    peak = "dense peak of the products, such as 989TFLOPs"
+    on("--peak", dest="peak_flops_per_second", type=read.rate, metavar="RATE", help=peak)
+    on("--bandwidth", type=read.bandwidth, metavar="RATE", help="of the memory, such as 3.35TB/s")
     reached = "share of bandwidth and peak that is reached, 0.7 or 70%% (1: the datasheet's rates)"
-    on("--efficiency", type=share, default=1.0, metavar="X", help=reached)
-    on("--between-nodes", type=bandwidth, metavar="RATE", help="of one accelerator each way, such as 400Gb/s")
-    on("--link", type=bandwidth, metavar="RATE", help="the same to its neighbors in the node, in place of the table's")
-    on("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
+    on("--efficiency", type=read.share, metavar="X", help=reached)
+    add_links(on)
     free = "memory that is left free, 2GiB or 8%%; the default is printed"
-    on("--allowance", type=allowance, metavar="SIZE", help=free)
+    on("--allowance", type=read.allowance, metavar="SIZE", help=free)
     show = command.add_argument_group("the answer").add_argument
     price = "of one accelerator, in your currency: cost of a million output tokens, prompts included"
-    show("--price-per-hour", type=number, metavar="X", help=price)
+    show("--price-per-hour", type=read.number, metavar="X", help=price)
     show("--json", action="store_true", help="print JSON")
     show("--json-keys", action=Keys, keys=KEYS, schema=SCHEMA, help="what each key of --json means")
     return command
@@ -85,20 +73,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def run(arguments: list[str]) -> int:
     """Answer and print."""
-    values = vars(_parser().parse_args(arguments))
+    values = {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
     as_json = values.pop("json")
-    values.pop("json_keys")
-    values["memory_bytes"], values["peak_flops_per_second"] = values.pop("memory"), values.pop("peak")
-    check_listed(values["accelerator"], "--memory 128GB --peak 28TFLOPs --bandwidth 400GB/s")
-    if values["accelerator"] is None:
-        own = {"--memory": "memory_bytes", "--peak": "peak_flops_per_second", "--bandwidth": "bandwidth"}
-        lacking = [option for option, name in own.items() if values[name] is None]
+    check_listed(values.get("accelerator"), "--memory 128GB --peak 28TFLOPs --bandwidth 400GB/s")
+    if "accelerator" not in values:
+        own = {"memory_bytes": "--memory", "peak_flops_per_second": "--peak", "bandwidth": "--bandwidth"}
+        lacking = [option for field, option in own.items() if field not in values]
         if 0 < len(lacking) < len(own):
             raise ValueError(
                 f"a chip of your own needs {' and '.join(lacking)}, too; or name the one whose other numbers hold, such as "
                 "--accelerator h100-sxm"
             )
-        values["accelerator"] = "h100-sxm" if lacking else None
+        if not lacking:
+            values["accelerator"] = None
     name, model = model_of(values.pop("model"))
     if not isinstance(model, TransformerConfig):
         raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")

@@ -267,12 +267,8 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     add = commands.add_parser("new", help="write a stub for an exercise, and its cells in the notebook")
     add.add_argument("id", help="the next number of its lesson, such as 07.3")
-    add.add_argument(
-        "signature",
-        nargs="?",
-        default="answer(x)",
-        help="such as 'area(width, height)', or 'what_to_buy()' for a decision",
-    )
+    such = "such as 'area(width, height)', or 'what_to_buy()' for a decision"
+    add.add_argument("signature", nargs="?", default="answer(x)", help=such)
     add.add_argument("--title", default="Title", help="such as 'build it: a stopwatch'")
     commands.add_parser("try", help="show which case tells which mistakes apart").add_argument(
         "ids", nargs="*", help="such as 07.3; none means all"

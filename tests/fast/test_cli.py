@@ -730,7 +730,7 @@ def test_an_option_of_another_tool_is_answered_with_the_one_that_is_meant(line, 
 
 
 def test_every_word_of_another_tool_leads_to_an_option_that_some_command_has():
-    parsers = plan.parser(), serve._parser(), _parser()
+    parsers = plan.parser(), serve.parser(), _parser()
     assert {*words._ELSEWHERE} <= {option for parser in parsers for option in parser._option_string_actions}
     assert {*words._OF_LAYOUT.values()} == {*AXES}
     for parser in parsers:  # what is an option is no word of another tool
@@ -830,10 +830,13 @@ def test_errors_speak_of_options_and_say_what_to_type(line, sentence, capsys):
 
 
 def test_every_field_of_a_question_is_an_option_or_the_model():
-    for question, parser in ((Question, plan.parser()), (ServingQuestion, serve._parser())):
+    options = words.options_of_fields()
+    assert options["within_days"] == "--days" and options["sharded"] == "--replicated"
+    for question, parser in ((Question, plan.parser()), (ServingQuestion, serve.parser())):
         fields = question.__dataclass_fields__.keys() - {"model", "name"}
-        options = {option for field in fields for option in words.option_of(field).split(" or ")}
-        assert options <= parser._option_string_actions.keys(), options - parser._option_string_actions.keys()
+        assert {
+            word for field in fields for word in options[field].split(" or ")
+        } <= parser._option_string_actions.keys()
 
 
 def test_plain_english_is_no_field_of_a_question():

@@ -30,7 +30,7 @@ FIRST = (
     "layout", "find", "largest_batch", "between_nodes",
 )  # fmt: skip
 #: Options that say how the answer is printed, which the page decides.
-_PRINTING = ("help", "model", "json", "json_keys", "check")
+_PRINTING = ("help", "", "json", "json_keys", "check")
 _PLACE = re.compile(r'(<div class="cs336kit-explorer" data-explorer="(\w+)">)(</div>)')
 
 
@@ -78,12 +78,13 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[dict[str, object]]:
     menus = {"accelerator": [device.name for device in accelerators()]}
     for group in parser._action_groups:
         for action in group._group_actions:
-            if action.dest not in _PRINTING:
+            # A page calls a control as its option is called, whatever field of the question that sets.
+            name = "".join(action.option_strings[-1:]).lstrip("-").replace("-", "_")
+            if name not in _PRINTING:
                 yield {
-                    "name": action.dest, "flag": action.option_strings[0], "group": group.title,
-                    "first": action.dest in FIRST, "help": (action.help or "").replace("%%", "%"),
-                    "choices": menus.get(action.dest, list(action.choices or ())), "switch": action.nargs == 0,
-                    "default": None if action.nargs == 0 else action.default,
+                    "name": name, "flag": action.option_strings[0], "group": group.title, "first": name in FIRST,
+                    "help": (action.help or "").replace("%%", "%"), "choices": menus.get(name, list(action.choices or ())),
+                    "switch": action.nargs == 0, "default": None if action.nargs == 0 else action.default,
                 }  # fmt: skip
 
 
