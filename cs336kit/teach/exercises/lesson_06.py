@@ -91,6 +91,21 @@ def window_flops(sequence, width, window):
     return 4 * pairs * width
 
 
+def _size_of_lone_axes(first, second, output, sizes):
+    return pattern_flops(first, second, output, sizes, alone=0) + sum(
+        sizes[name] for name in _lone(first, second, output)
+    )
+
+
+def _for_each_lone_axis(first, second, output, sizes):
+    sums = (math.prod(sizes[n] for n in (first if name in first else second)) for name in _lone(first, second, output))
+    return pattern_flops(first, second, output, sizes, alone=0) + sum(sums)
+
+
+def _lone(first, second, output):
+    return {*first, *second} - {*output} - ({*first} & {*second})
+
+
 _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
 
 
@@ -111,6 +126,9 @@ _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
         "fewer.",
         "right_if(early=False)": "an axis that only one operand has, and the result lacks, can be summed before the product.",
         "right_if(alone=0)": "summing an axis alone is not free: it takes one FLOP for each element of its operand.",
+        _size_of_lone_axes: "you took the length of the axis that is summed alone. There is such a sum for each place on the "
+        "other axes of its operand.",
+        _for_each_lone_axis: "all lone axes of an operand are summed at once, but you counted a sum for each of them.",
         "right_if(outer=2)": "if no axis is summed in the product, then it has no additions, either.",
         "2 * math.prod(sizes[name] for name in output)": "that is one multiplication and one addition for each result. Each "
         "result takes as many as the summed axes are long.",
