@@ -153,11 +153,13 @@ def _mistakes(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _shown(answer: object) -> str:
-    """A wrong decision, such as ``C, 12.37``; … stands for anything."""
+    """A wrong decision, such as ``C, 12.37`` or ``bf16 or fp16, …``; … stands for anything."""
     return ", ".join(map(_part, answer if isinstance(answer, tuple) else (answer,)))
 
 
 def _part(value: object) -> str:
     if isinstance(value, float) or (isinstance(value, int) and value >= _UNREADABLE):
         return f"{value:,.4g}"
+    if isinstance(value, set):
+        return " or ".join(sorted(value))
     return "…" if value is ... else str(value)

@@ -2,6 +2,7 @@
 
 import copy
 import dis
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
@@ -99,10 +100,10 @@ def decide(found: Exercise, answer: Any) -> tuple[str, str]:
 
 
 def lower(answer: Any) -> Any:
-    """The answer with its words in lower case: "c" is as good a choice as "C"."""
+    """The answer with its words in lower case and hyphens for spaces: "c" is as good a choice as "C"."""
     if isinstance(answer, (tuple, list)):
         return tuple(map(lower, answer))
-    return answer.strip().lower() if isinstance(answer, str) else answer
+    return re.sub(r"[\s_]+", "-", answer.strip().lower()) if isinstance(answer, str) else answer
 
 
 def paired(answer: Any, right: Any) -> list[tuple] | None:
@@ -132,9 +133,12 @@ def _undecided(answer: Any, right: Any, tolerance: float) -> str:
 
 
 def _meant(answer: Any, wrong: Any, tolerance: float) -> bool:
-    """Whether an answer is this wrong one; an ``...`` in the wrong one stands for anything."""
+    """Whether an answer is this wrong one; an ``...`` in the wrong one stands for anything, a set for any of its words."""
     parts = paired(answer, wrong)
-    return parts is not None and all(w is ... or difference(a, w, tolerance) is None for a, w in parts)
+    return parts is not None and all(
+        w is ... or (isinstance(a, str) and a in w if isinstance(w, set) else difference(a, w, tolerance) is None)
+        for a, w in parts
+    )
 
 
 def trials(found: Exercise, name: str) -> list[tuple[str, tuple, Any, list]]:
@@ -192,9 +196,11 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
             break
     else:
         return say("passed", found.checked)
-    unknown, named = f"for {label} {text}.", f"For {label} you returned {show(result)}: "
-    if result is None and found.observe:  # it is judged by what it did
-        unknown, named = unknown.replace("you returned", "you left", 1), f"For {label}: "
+    if result is None and not found.observe and all(right is not None for _, _, right, _ in trials):
+        text = "your function returned nothing (is there a return?)"
+    unknown = f"for {label}{' ' if text.startswith('you') else ', '}{text}."
+    # Without a result, an answer is judged by what it did.
+    named = f"For {label}: " if result is None and found.observe else f"For {label} you returned {show(result)}: "
     sentences = dict(enumerate(found.mistakes.values()))
     alike = [i for i in sentences if differ(given[-1], wrong[i], tolerance) is None]
     say("not yet", named + sentences[alike[0]] if alike else unknown)

@@ -17,7 +17,8 @@ The exercises of a lesson stand in ``exercises/lesson_NN.py``, each above its ri
         return width * height
 
 A decision has a reference without parameters, and the answer is a value: a word, a number, or a tuple of them. Its mistakes
-are values, too, and an ``...`` in a tuple stands for anything: ``"('A', ...)": "A's gradient still travels all the way."``
+are values, too, and an ``...`` in a tuple stands for anything: ``"('A', ...)": "A's gradient still travels all the way."`` A set
+stands for any of its words.
 
 A mistake is recognized by what it returns. It is a function, or an expression of the arguments by name, of `right` (what
 the reference returns) and of `right_if(name=value)` (what the reference would return for different arguments). A reference may
@@ -50,9 +51,10 @@ NOTHING = object()
 class Exercise:
     """An exercise: its right answer, its cases, and the mistakes that readers make.
 
-    observe: ``observe(result, args)`` is compared, instead of the result itself. tolerance: relative, for floats and
-    tensors; 0 asks for equality. avoid: names that the answer, and the reader's own functions that it calls, must not
-    use; the answer must then be a function written with ``def``.
+    observe: ``observe(result, args)`` is compared, instead of the result itself; the keys of a dict are what its parts are
+    called in a message. tolerance: relative, for floats and tensors; 0 asks for equality, and for an int where one is right.
+    avoid: names that the answer, and the reader's own functions that it calls, must not use; the answer must then be a
+    function written with ``def``.
     """
 
     id: str

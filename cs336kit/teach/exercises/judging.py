@@ -32,9 +32,10 @@ def difference(given: Any, expected: Any, tolerance: float) -> str | None:
     """None when `given` equals `expected`, else the rest of a sentence that begins ``for this case``.
 
     Numbers are compared with a relative tolerance, floating-point tensors with one relative to their largest element,
-    tensors by shape and dtype too, sequences and mappings element by element. Values of classes that the answer made
-    itself are read without their own methods, so they cannot claim to be equal. Only lists, tuples and mappings are
-    iterated over, so an endless iterator cannot hang the check.
+    tensors by shape and dtype too, sequences and mappings element by element; with a tolerance of 0, an int has to be an int.
+    The first part that differs is named if it is one of a mapping, or if the two look the same when they are printed. Values
+    of classes that the answer made itself are read without their own methods, so they cannot claim to be equal. Only lists,
+    tuples and mappings are iterated over, so an endless iterator cannot hang the check.
     """
     try:
         return _difference(given, expected, tolerance)
@@ -52,14 +53,19 @@ def _difference(given: Any, expected: Any, tolerance: float) -> str | None:
         if len(given) != len(expected):
             return f"you returned {len(given)} values, {shorten(given)}, but {len(expected)} are right: {shorten(expected)}"
         same = all(_difference(g, e, tolerance) is None for g, e in zip(given, expected, strict=True))
+        if not same and shorten(given) == shorten(expected):
+            pairs = enumerate(zip(given, expected, strict=True), start=1)
+            return _part_difference({f"item {i} of {len(given)}": pair for i, pair in pairs}, tolerance)
     elif isinstance(expected, dict):
         if not isinstance(given, dict):
             return _wrong_type(given, expected)
         if set(given) != set(expected):
             return f"the keys are {shorten(sorted(given, key=str))}, but should be {shorten(sorted(expected, key=str))}"
-        same = all(_difference(given[key], expected[key], tolerance) is None for key in expected)
+        return _part_difference({repr(key): (given[key], expected[key]) for key in expected}, tolerance)
     elif type(expected) in (int, float):
-        if type(given) not in (int, float, Fraction):
+        if type(given) not in (int, float, Fraction) or (
+            tolerance == 0 and type(given) is float and type(expected) is int
+        ):
             return _wrong_type(given, expected)
         same = _close(given, expected, tolerance)
     else:
@@ -67,6 +73,16 @@ def _difference(given: Any, expected: Any, tolerance: float) -> str | None:
             return _wrong_type(given, expected)
         same = bool(given == expected)
     return None if same else f"you returned {shorten(given)}, but {shorten(expected)} is right"
+
+
+def _part_difference(parts: dict[str, tuple[Any, Any]], tolerance: float) -> str | None:
+    """The difference of the first part that differs, with its name, and whether it is the only one."""
+    wrong = {name: text for name, pair in parts.items() if (text := _difference(*pair, tolerance))}
+    if not wrong:
+        return None
+    name, text = next(iter(wrong.items()))
+    only = "only " if len(wrong) == 1 < len(parts) else ""
+    return f"{only}{name} is not right: {re.sub('^you returned', 'you have', text)}"
 
 
 def plain(value: Any) -> Any:
@@ -104,9 +120,9 @@ def _tensor_difference(given: Any, expected: Any, tolerance: float) -> str | Non
 
 
 def _wrong_type(given: Any, expected: Any) -> str:
-    if given is None:
-        return "your function returned nothing (is there a return?)"
-    given_type, wanted_type = ("nothing" if v is None else _article(type(v).__name__) for v in (given, expected))
+    if given is None or expected is None:
+        return f"you returned {shorten(given)}, but {shorten(expected)} is right"
+    given_type, wanted_type = (_article(type(v).__name__) for v in (given, expected))
     return f"you returned {shorten(given)}, {given_type}; {wanted_type} is expected"
 
 

@@ -22,6 +22,7 @@ DAY = 86_400  # seconds
         "right_if(whole=lambda share: math.floor(share) + 1)": "you always add one, even to a whole number. math.ceil leaves "
         "those alone.",
         "right_if(mfu=1)": "you left out the MFU, as if each accelerator ran at its peak.",
+        "right_if(mfu=1 / mfu)": "your MFU is on the wrong side: a lower one takes more accelerators, not fewer.",
         "right_if(peak=peak / 2)": "you halved the peak, but this one is the dense peak already.",
         "right_if(tokens=tokens / 3)": "this is the forward pass alone. The backward pass takes twice as much on top.",
     },
@@ -73,6 +74,7 @@ def largest(accelerators, memory_gb, whole, split):
         "64 accelerators, two weeks, 200 tokens for each parameter": (64, 14, 989.5e12, 0.5, 80e9, 200),
     },
     mistakes={
+        "right_if(limit=max)": "you took the larger of the two limits, but the model has to keep to both.",
         "right_if(memory_bytes=math.inf)": "you forgot the memory: weights, gradients and averages do not fit.",
         "right_if(memory_bytes=memory_bytes / accelerators)": "that fits on one accelerator. Sharded, all of them share the "
         "16 bytes.",
@@ -88,9 +90,9 @@ def largest(accelerators, memory_gb, whole, split):
     checked="two clusters limited by compute, one by memory, and another ratio of tokens to parameters.",
     tolerance=0,
 )
-def affordable(accelerators, days, peak, mfu, memory_bytes, ratio):
+def affordable(accelerators, days, peak, mfu, memory_bytes, ratio, *, limit=min):
     in_time = math.sqrt(accelerators * peak * mfu * DAY * days / (6 * ratio))
-    return int(min(in_time, accelerators * memory_bytes / 16))
+    return int(limit(in_time, accelerators * memory_bytes / 16))
 
 
 def _days(accelerators, peak):

@@ -21,7 +21,8 @@ from cs336kit.teach.exercises.core import exercise
         "right - 2": "all of its bits are ones, and they just fit. Keep counting.",
         "2 ** (fraction_bits + 2) + 1": "that is one power of two too far: up there the steps are already 4.",
         "2**fraction_bits": "that is a power of two, so the format has it, and the steps just above it are still 1.",
-        "2.0 ** (fraction_bits + 1) + 1": "Python's floats are fp64, which lacks this number, too. Take 2 and not 2.0.",
+        "2.0 ** (fraction_bits + 1) + 1": "that is a float. Floats are fp64, which has a first missing number of its own: "
+        "take 2 and not 2.0.",
     },
     hints=(
         "From which power of two on is the step between neighbors larger than 1?",
@@ -118,11 +119,12 @@ def largest(exponent_bits, fraction_bits, ieee, *, one=1, taken=1):
         "('e5m2', ..., ..., ...)": "for 1, E5M2 has the range, not the digits: its step is a quarter, so the error can exceed 10 "
         "%.",
         "(..., 'e4m3', ..., ...)": "2 goes up to 2,000, but E4M3 ends at 448.",
-        "(..., 'fp16', ..., ...)": "fp16 does hold 2, but so does one of the smaller formats.",
-        "(..., ..., 'fp16', ...)": "3 goes up to 90,000, and fp16 turns that into infinity.",
+        "({'fp16', 'bf16', 'fp32'}, ..., ..., ...)": "that format does hold 1, but so does one of the smaller ones.",
+        "(..., {'fp16', 'bf16', 'fp32'}, ..., ...)": "that format does hold 2, but so does one of the smaller ones.",
+        "(..., ..., {'e4m3', 'e5m2', 'fp16'}, ...)": "3 goes up to 90,000, which is beyond the largest number of that format.",
         "(..., ..., 'fp32', ...)": "fp32 does hold 3, but so does a format with half as many bits.",
-        "(..., ..., ..., 'fp16')": "in 4, fp16 holds whole numbers only up to 2,048; after that it leaves out every second one.",
-        "(..., ..., ..., 'bf16')": "in 4, bf16 holds whole numbers only up to 256.",
+        "(..., ..., ..., {'e4m3', 'e5m2', 'fp16', 'bf16'})": "in 4, that format leaves out whole numbers long before 8,191: fp16 "
+        "after 2,048, bf16 after 256, the smaller ones still earlier.",
     },
     hints=(
         "For the range, look at both ends. For the error, look just above a power of two, where it is largest.",

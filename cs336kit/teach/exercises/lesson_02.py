@@ -79,6 +79,8 @@ def _only_when_lost(account, owed, cent):
         _one_after_the_other: "you paid in the cent and the debt one after the other, and each alone was lost. Let the two meet "
         "first.",
         "(right[0], -right[1])": "your sign is wrong: what has not arrived is owed to you, so it is positive.",
+        "(right[0], 0 * right[1])": "what you say is owed is always 0. The sum of account and payment is rounded before you "
+        "subtract from it.",
         "(right[0], owed + cent)": "part of that has arrived in the account, so it is no longer owed.",
         _only_when_lost: "even when the account does change, rounding may add to the payment or take from it.",
     },

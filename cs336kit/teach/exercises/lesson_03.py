@@ -158,7 +158,7 @@ def _vectors():
     x = torch.arange(40)
     return {
         "10 elements, windows of 3": (x[:10], 3, 1),
-        "10 elements, windows of 4, step 2": (x[3:13], 4, 2),
+        "10 elements that begin inside a storage, windows of 4, step 2": (x[3:13], 4, 2),
         "every second element, windows of 5, step 3": (x[:32:2], 5, 3),
         "one window that fits exactly": (x[5:12], 7, 2),
     }
@@ -173,6 +173,9 @@ def _vectors():
         "right_if(count=len(right) + 1)": "there is one window too many, and it reads past the end of x.",
         "right_if(count=len(right) - 1)": "the last window that fits is missing.",
         "right_if(step=1)": "you ignored the step between windows.",
+        "right_if(first=0)": "your windows begin where the storage begins, but x may begin later.",
+        "right_if(between=step)": "you went `step` elements of the storage from one window to the next, but `step` "
+        "counts elements of x.",
         "right_if(between=step, inside=1)": "x skips elements of its storage: multiply by x.stride(0).",
         "right_if(between=x.stride(0), inside=step * x.stride(0))": "the two strides are swapped.",
     },
@@ -183,7 +186,7 @@ def _vectors():
     checked="steps of 1, 2 and 3, an x that skips elements, one that begins inside its storage, and an exact fit.",
     avoid=("unfold", "unfold_copy", "sliding_window_view"),
 )
-def windows(x, size, step, *, count=None, between=None, inside=None):
+def windows(x, size, step, *, count=None, between=None, inside=None, first=None):
     count = (len(x) - size) // step + 1 if count is None else count
     steps = (between or step * x.stride(0), inside or x.stride(0))
-    return x.as_strided((count, size), steps, x.storage_offset())
+    return x.as_strided((count, size), steps, x.storage_offset() if first is None else first)

@@ -90,8 +90,11 @@ def enough(copies, computes, *, freed_at_begin=False):
     return buffers
 
 
-def _reserved(events, *, choose=min, joins=True, reuses=True, across=False, by_sum=False):
-    """What an allocator takes, also without some of its rules; `across`: blocks of two segments are joined, too."""
+def _reserved(events, *, choose=min, splits=True, joins=True, reuses=True, across=False, by_sum=False):
+    """What an allocator takes, also without some of its rules.
+
+    splits: a request leaves the rest of its block free; across: blocks of two segments are joined, too.
+    """
     blocks, segments = [], 0  # [segment, owner or None, size], in order
     for kind, name, *size in events:
         if kind == "take":
@@ -106,7 +109,7 @@ def _reserved(events, *, choose=min, joins=True, reuses=True, across=False, by_s
             block = choose(fitting, key=lambda block: block[2])
             place, rest = blocks.index(block), block[2] - size[0]
             blocks[place : place + 1] = [[block[0], name, size[0]]]
-            if rest > 0:
+            if rest > 0 and splits:
                 blocks.insert(place + 1, [block[0], None, rest])
         else:
             for block in blocks:
@@ -150,6 +153,7 @@ def _events(text):
         "nothing": ([],),
     },
     mistakes={
+        "_reserved(events, splits=False)": "a request took its whole block. What it does not need stays free.",
         "_reserved(events, joins=False)": "free blocks that touch each other were not joined.",
         "_reserved(events, choose=lambda blocks, key: blocks[0])": "you took the first free block that fits. A smaller one fit "
         "as well, and the large one was needed later.",

@@ -166,6 +166,16 @@ def order():
     return "A", "C", 2048
 
 
+def _stretched(names, shape, known):
+    words, found = names.split(), dict(known)
+    for word, size in zip(words, shape, strict=False):
+        before = found.get(word, size)
+        if before != size and 1 not in (before, size):
+            return None
+        found[word] = max(before, size)
+    return found if len(words) == len(shape) else None
+
+
 def _in_place(names, shape, known):
     found = bind(names, shape, known)
     known.update(found or {})
@@ -178,6 +188,7 @@ def _in_place(names, shape, known):
         "'batch seq', a shape of (2, 3), nothing known": ("batch seq", (2, 3), {}),
         "'batch seq', a shape of (2, 3), batch=2 and width=8 known": ("batch seq", (2, 3), {"batch": 2, "width": 8}),
         "'batch seq', a shape of (2, 3), batch=5 known": ("batch seq", (2, 3), {"batch": 5}),
+        "'batch seq', a shape of (1, 5), batch=2 known": ("batch seq", (1, 5), {"batch": 2}),
         "'batch seq', a shape of (2, 3, 4)": ("batch seq", (2, 3, 4), {}),
         "'batch seq width', a shape of (2, 3)": ("batch seq width", (2, 3), {}),
         "'seq seq', a shape of (3, 3)": ("seq seq", (3, 3), {}),
@@ -188,6 +199,7 @@ def _in_place(names, shape, known):
         "right_if(count=False)": "there are more axes than names, or fewer, so it does not fit.",
         "right_if(held=False)": "a name already had a size and got a different one. That does not fit.",
         "right_if(twice=False)": "the same name appears twice with two different sizes. That does not fit.",
+        _stretched: "a size of 1 fits no other size here. That it would be stretched is what this check is to find.",
         "right and {word: right[word] for word in names.split()}": "you lost the sizes that were known before, and the next "
         "tensor is to be checked against them.",
         _in_place: "you changed the dictionary `known`. Return a new one.",
@@ -199,7 +211,7 @@ def _in_place(names, shape, known):
         "Begin with a copy of `known`, and go through names and sizes side by side.",
     ),
     checked="new and known names, too many and too few axes, a name that stands there twice, and that `known` is left alone.",
-    observe=lambda result, args: (result, args[2]),
+    observe=lambda result, args: {"result": result, "known": args[2]},
 )
 def bind(names, shape, known, *, count=True, held=True, twice=True):
     words, found = names.split(), dict(known)

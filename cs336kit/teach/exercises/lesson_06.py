@@ -91,6 +91,15 @@ def window_flops(sequence, width, window):
     return 4 * pairs * width
 
 
+def _alone(first, second, output, sizes, cost):
+    """The FLOPs if a sum over lone axes takes ``cost(all, lone)``, with the sizes of all axes of its operand and of these."""
+    total = pattern_flops(first, second, output, sizes, alone=0)
+    for names, other in ((first, second), (second, first)):
+        if lone := [sizes[name] for name in names if name not in (*other, *output)]:
+            total += cost(math.prod(sizes[name] for name in names), lone)
+    return total
+
+
 _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
 
 
@@ -111,6 +120,12 @@ _SIZES = {"a": 10, "b": 20, "c": 30, "h": 4, "s": 5, "t": 7}
         "fewer.",
         "right_if(early=False)": "an axis that only one operand has, and the result lacks, can be summed before the product.",
         "right_if(alone=0)": "summing an axis alone is not free: it takes one FLOP for each element of its operand.",
+        "_alone(first, second, output, sizes, lambda _, lone: sum(lone))": "you took the length of the axis that is summed "
+        "alone. There is such a sum for each place on the other axes of its operand.",
+        "_alone(first, second, output, sizes, lambda size, lone: size * len(lone))": "all lone axes of an operand are summed at "
+        "once, but you counted a sum for each of them.",
+        "_alone(first, second, output, sizes, lambda size, lone: size + (size // lone[0] if lone[1:] else 0))": "you summed one "
+        "lone axis and then the next one. In a single pass, an element is added once, however many such axes there are.",
         "right_if(outer=2)": "if no axis is summed in the product, then it has no additions, either.",
         "2 * math.prod(sizes[name] for name in output)": "that is one multiplication and one addition for each result. Each "
         "result takes as many as the summed axes are long.",

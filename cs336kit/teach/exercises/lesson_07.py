@@ -99,6 +99,8 @@ def timed(machine, warmup, repeats, *, before=True, after=True, middle=statistic
     mistakes={
         "ridge * p // 2": "you counted the weight's bytes alone. Inputs and outputs are moved, too.",
         "right and (right - 1 or 1)": "that is one token short: its intensity is still below the ridge. Round up.",
+        "None if right and right > d else right": "a batch does reach the ridge here, a large one. None is for a ridge that no "
+        "batch reaches, so do not give up at some number.",
         "right_if(ridge=2 * ridge)": "the factor 2 of the FLOPs (a multiply and an add) is missing.",
         "right_if(p=2) if p != 2 else right_if(p=1)": "that is right for elements of a different size. Here they have p bytes.",
         "right or math.ceil(p * d * d * ridge / (2 * d * (d - p * ridge) or -1))": "no batch reaches a ridge of D/p: None.",

@@ -1,9 +1,11 @@
 """Exercises of lesson 08: computation graphs."""
 
 import itertools
+import math
 
 import torch
 
+from cs336kit import measure
 from cs336kit.teach.exercises.core import exercise
 
 
@@ -53,6 +55,24 @@ def _softmax(seed, *shape, same=False):
     return _normal(*shape, seed=seed).softmax(-1), torch.ones_like(grad) if same else grad
 
 
+def _by_table(result, grad):
+    return ((torch.diag_embed(result) - result[:, :, None] * result[:, None, :]) @ grad[:, :, None])[:, :, 0]
+
+
+def _with_what_was_kept(result, args):
+    """The result; where grad wants a gradient, also whether its graph keeps a table, which is larger than a row."""
+    _, grad = args
+    if not grad.requires_grad:
+        return result
+    nodes = measure.graph(result).nodes if result.grad_fn else ()  # without a graph nothing can be seen
+    kept = (math.prod(kept.shape) for node in nodes for kept in node.saved)
+    return {"gradient": result.detach(), "made": "a table" if max(kept, default=0) > grad.numel() else "no table"}
+
+
+def _recorded(result, grad):
+    return result, grad.requires_grad_()
+
+
 @exercise(
     "08.2",
     cases=lambda: {
@@ -60,6 +80,7 @@ def _softmax(seed, *shape, same=False):
         "3 rows of 3": _softmax(2, 3, 3),
         "one row of 7": _softmax(4, 1, 7),
         "4 rows of one number": _softmax(6, 4, 1),
+        "one row of 7, and a look at what was made on the way": _recorded(*_softmax(4, 1, 7)),
     },
     mistakes={
         "result * (1 - result) * grad": "you used only the slope of each number with respect to itself. A larger x makes all the "
@@ -68,6 +89,8 @@ def _softmax(seed, *shape, same=False):
         "result * (grad - (result * grad).sum())": "you summed over all rows. Each row is a softmax of its own.",
         "result * (grad - (result * grad).sum(0, keepdim=True))": "you summed over the wrong axis: softmax runs over the last.",
         "result * grad - (result * grad).sum(-1, keepdim=True)": "the shared part has to be weighted by each result as well.",
+        _by_table: "the gradient is right, but you built a table of a row's slopes. It has as many rows and columns as the row "
+        "has numbers, and a long row has no room for it.",
         "result * (grad - grad.sum(-1, keepdim=True))": "weight the gradients of a row with the results, then sum.",
     },
     hints=(
@@ -76,6 +99,7 @@ def _softmax(seed, *shape, same=False):
         "for every j.",
     ),
     checked="rows of one to seven numbers, square ones among them, in float64.",
+    observe=_with_what_was_kept,
     avoid=("autograd", "backward", "requires_grad_", "exp", "softmax", "jacobian", "vjp"),
 )
 def softmax_backward(result, grad):

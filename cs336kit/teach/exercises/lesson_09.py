@@ -27,7 +27,7 @@ def _chain(seed, *sizes):
 
 
 def _gradients_and_calls(found, args):
-    return found, args[2].calls
+    return {"gradients": found, "number of calls of multiply": args[2].calls}
 
 
 def _forward(x, weights, multiply):
@@ -60,7 +60,7 @@ def _without_the_way_down(x, weights, multiply):
 @exercise(
     "09.1",
     cases=lambda: {
-        "5 tokens through widths 3, 3, 3": _chain(1, 5, 3, 3, 3),
+        "5 tokens through widths 3, 4, 2": _chain(1, 5, 3, 4, 2),
         "2 tokens through widths 4, 3, 5, 2": _chain(2, 2, 4, 3, 5, 2),
         "3 tokens through one layer": _chain(3, 3, 2, 4),
         "1 token through five layers": _chain(4, 1, 2, 3, 4, 3, 2, 6),
@@ -186,6 +186,7 @@ def first_done():
 @exercise(
     "09.5",
     cases={
+        "a small one, all pairs": (1000, 2, 3, 5, False),
         "Llama-3-8B, all pairs": (7_504_658_432, 32, 32, 128, False),
         "Llama-3-8B, causal": (7_504_658_432, 32, 32, 128, True),
         "GPT-2, all pairs": (123_532_032, 12, 12, 64, False),
@@ -194,6 +195,7 @@ def first_done():
     mistakes={
         "2 * right": "attention has two products in a layer, queries with keys and weights with values.",
         "right / 2": "a multiply and an add are two FLOPs for a weight, too: 2 per parameter and token in the forward pass.",
+        "right * heads": "that is where a single head's attention would take over, but all heads have attention.",
         "right * layers": "that is where a single layer's attention would take over, but all layers have attention.",
         "weights / (2 * layers * heads * head_dim)": "half of the pairs is half of the work: causal attention takes over later.",
         "weights / (4 * layers * heads * head_dim) if causal else right": "with half of the pairs the length must be "

@@ -35,7 +35,8 @@ def _adamw(wrong):
         (beta1, beta2), m, v = betas, 0.0, 0.0
         for t, g in enumerate(gradients, start=1):
             g = g + weight_decay * p if wrong == "penalty" else g
-            p = p * (1 - lr * weight_decay) if wrong not in ("penalty", "decay after") else p
+            rate = 1 if wrong == "decay alone" else lr
+            p = p * (1 - rate * weight_decay) if wrong not in ("penalty", "decay after") else p
             m = beta1 * m + (1 if wrong == "sum" else 1 - beta1) * g
             v = beta2 * v + (1 - beta2) * g * g
             corrected = m / (1 - beta1**t), v / (1 - beta2**t)
@@ -69,6 +70,7 @@ def _adamw(wrong):
         "averages themselves.",
         _adamw("eps inside"): "you put eps inside the root, where it counts like its own root.",
         _adamw("penalty"): "that is a penalty: what you add to the gradient is divided by √v. AdamW shrinks p itself.",
+        _adamw("decay alone"): "you shrink p by the decay alone, but the learning rate scales the decay, too.",
         _adamw("decay after"): "you shrink p after the step, so you shrink the step as well.",
     },
     hints=(

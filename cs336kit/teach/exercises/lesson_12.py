@@ -44,6 +44,11 @@ def _mean_of_blocks(query, blocks):
     return torch.stack(means).mean(dim=0)
 
 
+def _minus_300(query, blocks):
+    scores = [(keys @ query / math.sqrt(len(query)) - 300, values.clone()) for keys, values in blocks]
+    return sum(part.exp() @ values for part, values in scores) / sum(part.exp().sum() for part, _ in scores)
+
+
 def _joined(query, blocks):
     keys, values = (torch.cat(parts) for parts in zip(*blocks, strict=True))
     return torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values
@@ -66,6 +71,8 @@ def _joined(query, blocks):
         "right_if(divide=False)": "your weights do not sum to 1. At the end, divide by all that you have added.",
         "right_if(every=False)": "a later block was so much larger than your first maximum that an exponential overflows: let "
         "the maximum grow.",
+        _minus_300: "NaN comes from 0 ÷ 0 or ∞ ÷ ∞. A fixed number that tames large scores makes all exponentials of small ones "
+        "0: subtract one that follows the scores.",
         "right_if(maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
         _joined: "you kept the blocks until the end, but by then their memory has been used for the next ones.",
     },

@@ -14,6 +14,8 @@ from cs336kit.teach.exercises.core import exercise
         "more.",
         "[n / max(sum(counts), 1) / len(counts) for n in counts]": "you also divided by the number of batches.",
         "[1 / n if n else 0.0 for n in counts]": "each loss is a mean already: it was divided by its tokens before.",
+        "[1 / max(sum(counts), 1) for _ in counts]": "that is one factor for all batches. Each loss is a mean already, so a "
+        "batch with more tokens needs a larger one.",
         "[float(n) for n in counts]": "that gives the sum over all tokens, but the task asks for their mean.",
         "[n * len(counts) / max(sum(counts), 1) for n in counts]": "all of these are too large, by the same factor.",
         "[1.0 for _ in counts]": "losses that are means are added up here, so the step is too long.",

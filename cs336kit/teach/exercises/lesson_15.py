@@ -124,8 +124,8 @@ class Machine:
 def _searched(result, args):
     (machine,) = args
     allowed = 2 * math.log2(max(1, machine.most)) + 3
-    tries = "few tries" if machine.tries <= allowed else "too many tries"
-    return result, "a batch below 1 was tried" if machine.strange else tries
+    tries = "few" if machine.tries <= allowed else "too many"
+    return {"result": result, "tries": "one with a batch below 1" if machine.strange else tries}
 
 
 def _one_by_one(fits):

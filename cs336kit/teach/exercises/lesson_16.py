@@ -87,6 +87,11 @@ def _small(weights, updates, fraction_bits, is_small):
 @exercise(
     "16.3",
     cases={
+        "weights 3, 5 and 0.3125, updates 0.005, 0.01 and 0.0001 in bf16": (
+            [3.0, 5.0, 0.3125],
+            [0.005, 0.01, 0.0001],
+            7,
+        ),
         "weight 1, updates 0.003, 0.0035 and −0.003 in bf16": ([1.0, 1.0, 1.0], [0.003, 0.0035, -0.003], 7),
         "weights −1, updates ±0.003 in bf16": (2 * [-1.0, -1.0, -1.0], 2 * [0.003, -0.003, -0.001], 7),
         "weights 0.125 and 0.25, updates 0.0003 in bf16": (3 * [0.125, 0.25, 0.0625], 9 * [0.0003], 7),

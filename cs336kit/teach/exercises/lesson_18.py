@@ -151,12 +151,13 @@ def finish(seconds, microbatches):
     return sum(seconds) + (microbatches - 1) * max(seconds)
 
 
-def _seconds(layout):
-    """The upper bound of a step of the 70B model, checkpointed, on 64 H100s."""
-    return predict.step_seconds(
+def _seconds(layout, hidden=False):
+    """A step of the 70B model, checkpointed, on 64 H100s, if nothing hides or if all does."""
+    step = predict.step_seconds(
         predict.MODELS["llama-3-70b"], layout=layout, accelerator="h100-sxm", batch=1, sequence=8192, mfu=0.5,
         between_nodes=50e9, checkpointing=True,
-    ).upper  # fmt: skip
+    )  # fmt: skip
+    return step.lower if hidden else step.upper
 
 
 @exercise(
@@ -167,6 +168,8 @@ def _seconds(layout):
         "('b', ...)": "b would be the fastest, but every rank holds a whole quarter of the parameters and of their gradients. "
         "Look at the peak.",
         "('c', ...)": "c fits, but nearly a third of its time is the bubble of 8 stages and 16 microbatches.",
+        "('d', _seconds('zero1=8,tp=8,sp,microbatches=2', hidden=True))": "d is right, but that is its step if all that is sent "
+        "hides. Here nothing does.",
         "('d', _seconds('zero1=8,tp=8,sp'))": "d is right, but one pass of it has 8 sequences. Two microbatches make 16.",
     },
     hints=(

@@ -23,6 +23,14 @@ def _unseen(keys, values, position, q, k, v):
     return found
 
 
+def _shifted(keys, values, position, q, k, v):
+    if position < len(keys):
+        return attend_next_in_window(keys, values, position, q, k, v)
+    for rows in (keys, values):
+        rows[:-1] = rows[1:].clone()
+    return attend_next_in_window(keys, values, position, q, k, v, slot=len(keys) - 1)
+
+
 @exercise(
     "19.1",
     cases=lambda: {
@@ -33,9 +41,14 @@ def _unseen(keys, values, position, q, k, v):
         "token 11, window of 4": _slots(4, 10),
         "token 7, window of 1": _slots(1, 6),
     },
-    observe=lambda found, args: (found, args[0], args[1]),
+    observe=lambda found, args: {"result": found, "keys": args[0], "values": args[1]},
     mistakes={
         "right_if(seen=len(keys))": "slots that are still empty took part in the softmax. How many tokens are there so far?",
+        "right_if(seen=min(position, len(keys)))": "the new token itself is missing among those that are read. At position 0 "
+        "there is one token already.",
+        "right_if(seen=position % len(keys) + 1)": "you read only as far as the slot that was written. Once the room is full, "
+        "the slots behind it hold tokens of the window, too.",
+        _shifted: "the result is right, but you moved rows. Only the row of the token that leaves may change.",
         _unseen: "the new token did not see itself. Write its key and value before you read.",
         "right_if(q=q * math.sqrt(len(q)))": "you did not divide the scores by √h.",
         "right_if(slot=min(position, len(keys) - 1))": "once the room is full, you overwrite the newest token, but the oldest "
@@ -120,6 +133,7 @@ def what_to_shrink():
     "19.4",
     cases={
         "a prompt of 40, answers of 10 and 30, pages of 16": (40, [10, 30], 16),
+        "a prompt of 40, answers of 0 and 10, pages of 16": (40, [0, 10], 16),
         "a prompt of 32, answers of 1 and 16, pages of 16": (32, [1, 16], 16),
         "a prompt of 5, answers of 3, 3 and 20, pages of 8": (5, [3, 3, 20], 8),
         "a prompt of 100, one answer of 7, pages of 1": (100, [7], 1),
@@ -130,6 +144,10 @@ def what_to_shrink():
         "pages can be shared.",
         "-(-prompt // page) + sum(-(-answer // page) for answer in answers)": "the prompt's last page is not full, and each "
         "answer continues in it. So each needs its own copy of that page, and no new page for its first tokens.",
+        "prompt // page + sum(-(-answer // page) for answer in answers)": "you lost the tokens of the prompt behind its last "
+        "full page. Each answer goes on after a copy of them.",
+        "right_if(answers=[answer for answer in answers if answer])": "an answer of no tokens has a copy of the prompt's last "
+        "page, too.",
         "prompt // page + sum((prompt % page + answer) // page for answer in answers)": "a page that is partly full is taken, "
         "too: round up.",
         "right + (prompt % page > 0)": "a page of the prompt that is not full is copied for each answer, and the original is not "
@@ -156,8 +174,8 @@ def _rest(p, q):
 @exercise(
     "19.5",
     cases={
-        "a token that both like equally": ([0.5, 0.5], [0.5, 0.5], 1, 0.999),
         "a token that the target likes more": ([0.7, 0.2, 0.1], [0.4, 0.3, 0.3], 0, 0.999),
+        "a token that both like equally": ([0.5, 0.5], [0.5, 0.5], 1, 0.999),
         "half as likely in the target, a low draw": ([0.5, 0.2, 0.3], [0.1, 0.4, 0.5], 1, 0.49),
         "half as likely in the target, a high draw": ([0.5, 0.2, 0.3], [0.1, 0.4, 0.5], 1, 0.51),
         "a token that the target never writes": ([0.9, 0.0, 0.1], [0.2, 0.5, 0.3], 1, 0.0),
@@ -170,9 +188,9 @@ def _rest(p, q):
         "such tokens have had their chance. Draw only what the draft proposes too seldom.",
         "None if p[token] >= q[token] else _rest(p, q)": "a token that the target likes less than the draft is sometimes right: "
         "keep it in the right share of cases.",
-        "None if draw < min(1, q[token] / p[token] if p[token] else 1) else right or p": "your ratio is upside down: what the "
+        "None if draw < min(1, q[token] / p[token] if p[token] else 1) else _rest(p, q)": "your ratio is upside down: what the "
         "target likes more than the draft is always kept.",
-        "None if draw < p[token] else right or p": "the draft proposes the token with probability q already. Both together "
+        "None if draw < p[token] else _rest(p, q)": "the draft proposes the token with probability q already. Both together "
         "should give p.",
         "None if right is None else [max(a - b, 0.0) for a, b in zip(p, q)]": "these numbers do not sum to 1: divide by their "
         "sum.",

@@ -526,7 +526,7 @@ print(exercises.check("14.4", refused))
         check=True,
     )
     *printed, right, wrong, guarded = done.stdout.splitlines()
-    assert printed == ["once"] * 3 and right.startswith("14.4 passed: ") and "divide what survives" in wrong
+    assert printed == ["once"] * 4 and right.startswith("14.4 passed: ") and "divide what survives" in wrong
     assert "PermissionError" in guarded and not (tmp_path / "left").exists()
 
 
@@ -617,6 +617,38 @@ def test_tensors_differ_by_shape_dtype_or_element(given, part):
     assert part in judging.difference(given, torch.ones(2, 3), 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("given", "expected", "text"),
+    [
+        (
+            ([torch.ones(7), torch.zeros(7)], 5),
+            ([torch.ones(7), torch.ones(7)], 5),
+            "only item 1 of 2 is not right: only item 2 of 2 is not right: the first different element is at [0]: you have 0.0, "
+            "but 1.0 is right",
+        ),
+        ([*range(13), 0, 0], [*range(15)], "item 14 of 15 is not right: you have 0, but 13 is right"),
+        (([1], 2), ([2], 2), "you returned ([1], 2), but ([2], 2) is right"),
+        ({"sum": 3, "calls": 7}, {"sum": 3, "calls": 5}, "only 'calls' is not right: you have 7, but 5 is right"),
+        ({"sum": None, "calls": 7}, {"sum": 3, "calls": 5}, "'sum' is not right: you have None, but 3 is right"),
+        ({"calls": 7}, {"calls": 5}, "'calls' is not right: you have 7, but 5 is right"),
+        (1, None, "you returned 1, but None is right"),
+    ],
+)
+def test_the_first_part_that_differs_is_named_where_it_would_not_be_seen(given, expected, text):
+    assert judging.difference(given, expected, 1e-9) == text
+    assert judging.difference(expected, expected, 1e-9) is None
+
+
+def test_where_equality_is_asked_for_a_float_is_no_int():
+    assert judging.difference(4.0, 4, 1e-9) is None and judging.difference(4, 4.0, 0) is None
+    assert judging.difference(4.0, 4, 0) == "you returned 4.0, a float; an int is expected"
+
+
+def test_nothing_is_no_forgotten_return_where_it_is_right_in_some_case(known):
+    known["99.2"] = exercises.Exercise("99.2", lambda x: x or None, {}, ("", ""), "two.", {"one": (1,), "none": (0,)})
+    assert exercises.check("99.2", lambda x: None).message == "for one you returned None, but 1 is right."
+
+
 def test_names_that_the_task_rules_out(known):
     known["99.3"] = exercises.Exercise("99.3", area, {}, ("", ""), "one", [(2, 3)], avoid=("prod",))
 
@@ -690,6 +722,7 @@ DECISION = exercises.Exercise(
     lambda: ("B", 0.4),
     mistakes={
         "('A', ...)": "A's gradient still travels through all layers.",
+        "({'d', 'e-f'}, ...)": "neither is a plan.",
         "('B', 1 - right[1])": "that is what stays, not what is saved.",
     },
     hints=("nudge", "method"),
@@ -704,6 +737,8 @@ DECISION = exercises.Exercise(
         (("B", 0.42), "passed", "the plan, and its share within a tenth."),
         (["B", 0.4], "passed", "the plan"),
         (("b ", 0.4), "passed", "the plan"),
+        (("D", 0.4), "not yet", "You answered ('D', 0.4): neither is a plan."),
+        (("e f", 0.4), "not yet", "You answered ('e f', 0.4): neither is a plan."),
         (("a", 0.4), "not yet", "You answered ('a', 0.4): A's gradient still travels"),
         ((..., ...), "waiting", "helps, twice."),
         (("B", ...), "waiting", "helps, twice."),

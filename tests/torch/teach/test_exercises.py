@@ -75,7 +75,10 @@ def test_the_reference_passes_and_each_mistake_gets_its_own_words(id, here):
         answer = found.wrong_answers[mistake]
         if found.decision:
             parts = zip(found.reference(), answer(), strict=True) if isinstance(answer(), tuple) else ()
-            answer = tuple(right if wrong is ... else wrong for right, wrong in parts) or answer()
+            answer = tuple(
+                right if wrong is ... else min(wrong) if isinstance(wrong, set) else wrong for right, wrong in parts
+            )
+            answer = answer or found.wrong_answers[mistake]()
         message = exercises.check(id, answer).message
         assert message.startswith(("For ", "You answered ")) and message.endswith(f": {sentence}"), (
             sentence,
@@ -126,6 +129,22 @@ def corrected_in_place(p, gradients, lr, betas, eps, weight_decay):
     return p
 
 
+def tried_up_to_d(ridge, d, p):
+    fitting = (t for t in range(1, d + 1) if 2 * t * d * d >= ridge * p * (2 * t * d + d * d))
+    return next(fitting, None)
+
+
+def table_for_each_row(result, grad):
+    return torch.stack([(y.diag() - y.outer(y)) @ g for y, g in zip(result, grad, strict=True)])
+
+
+def read_before_written(keys, values, position, q, k, v):
+    seen, slot = min(position, len(keys)), position % len(keys)
+    found = (keys[:seen] @ q / math.sqrt(len(q))).softmax(-1) @ values[:seen]
+    keys[slot], values[slot] = k, v
+    return found
+
+
 def by_weight(shapes):
     names = [name for name in shapes if name.endswith("weight")]
     return {"decay": names, "no decay": [name for name in shapes if name not in names]}
@@ -143,8 +162,9 @@ def rounded_root(layers, input_bytes, block_bytes):
             lambda g, d, peak, mfu, m, r: int(min(g * peak * mfu * d * 86400 / 6 / r, g * m / 16)),
             "you forgot the time, or a square root",
         ),
+        ("00.2", lambda n, gb, whole, split: gb * 1e9 // (whole + split / n), "a float; an int is expected"),
         ("02.1", lambda step, bits: 2.0 ** math.ceil(math.log2(step) + bits), "more than half a gap"),
-        ("02.2", lambda account, owed, cent: (account + (cent + owed), 0 * owed), "is right"),
+        ("02.2", lambda account, owed, cent: (account + (cent + owed), 0 * owed), "is always 0"),
         ("02.2", lambda account, owed, cent: (account.float() + cent + owed, owed), "without float"),
         ("03.1", lambda strip, *where: torch.tensor(strip).as_strided(*where).tolist(), "without as_strided and torch"),
         ("03.2", lambda x: torch.diagonal(x), "without diagonal"),
@@ -154,8 +174,11 @@ def rounded_root(layers, input_bytes, block_bytes):
             lambda shape, strides: torch.empty(shape).as_strided(shape, strides).view(-1).stride(0),
             "without as_",
         ),
+        ("03.4", lambda shape, strides: None, "you returned None, but 1 is right"),
         ("03.5", lambda x, size, step: x.unfold(0, size, step), "without unfold"),
+        ("07.2", tried_up_to_d, "do not give up at some number"),
         ("07.4", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
+        ("08.2", table_for_each_row, "you built a table"),
         ("08.3", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "ReLU keeps no mask"),
         ("10.1", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "Do not halve it"),
         ("10.1", lambda s, a: (2 if a == "relu" else 1) / math.sqrt(math.prod(s[1:])), "it is √2"),
@@ -171,6 +194,14 @@ def rounded_root(layers, input_bytes, block_bytes):
         ),
         ("15.3", rounded_root, "segments are whole"),
         ("16.3", lambda ws, us, bits: sum(abs(u) < 2.0**-bits / 2 for u in us), "you took the gap at 1"),
+        (
+            "16.3",
+            lambda ws, us, bits: sum(
+                abs(u) < 2.0 ** (math.frexp(w)[1] - 1 - bits) / 2 for w, u in zip(ws, us, strict=True)
+            ),
+            "below a power of two the gap is half as wide",
+        ),
+        ("19.1", read_before_written, "the new token itself is missing"),
     ],
 )
 def test_mistakes_that_were_misnamed_once(id, answer, words, here):
@@ -205,7 +236,7 @@ def test_who_returns_nothing_is_told_what_was_left_behind(here):
     named = exercises.check("13.3", unflushed).message
     assert named.startswith("For an old checkpoint: you never flushed the data")
     unknown = exercises.check("13.3", lambda disk, name, data: disk.rename(name, name + ".old")).message
-    assert unknown.startswith("for an old checkpoint you left {'after a kill': 'missing'")
+    assert unknown == ("for an old checkpoint, 'after a kill' is not right: you have 'missing', but 'whole' is right.")
 
 
 def test_torch_s_own_adamw_is_no_answer_where_the_task_asks_for_math_alone():
