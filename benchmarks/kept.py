@@ -109,7 +109,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "gptj": Family(_OF_GPT2, {**_GPT2, "rotary_dim": 4}),
     "starcoder2": Family((_ATTENTION, "residual_dropout", "embedding_dropout"), {**_GROUPED, "sliding_window": None}),
-    "granite": Family((_ATTENTION,), _GROUPED),
+    "granite": Family(
+        (_ATTENTION,),
+        {**_GROUPED, "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "logits_scaling": 8.0},
+    ),
     "cohere": Family((_ATTENTION,), _GROUPED),
 }  # fmt: skip
 

@@ -66,7 +66,8 @@ class Attention:
         b, width = self.b, self.tables[0].shape[-1]
         with b.within(place):
             if width == x.shape[-1]:
-                turned = b.rotate(x, b.chunk("halves", x), self.tables, name=name)
+                halves = b.chunk("halves", x)
+                turned = b.rotate(b.mul("cosine", x, self.tables[0]), halves, self.tables[1], name=name)
                 return b.converted("cast", turned, x.dtype, name=name)
             turned = self.rotated("part", b.part_of("turned part", x, width), name)
             rest = b.part_of("other part", x, x.shape[-1] - width)

@@ -2,7 +2,7 @@
 
 from cs336kit.predict._decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.operations import Tensor
+from cs336kit.predict.operations import Op, Tensor
 
 
 class Attention:
@@ -13,6 +13,8 @@ class Attention:
         self.B, self.S, self.method = batch, sequence, method if self.how.sdpa else "eager"
         self.tables: tuple[Tensor, Tensor] | None = None
         self.mask: Tensor | None = None
+        #: the weights, which a block holds until it returns
+        self.weights: list[Tensor] = []
         #: FLOPs of each of the two products
         self._flops = 2 * batch * self.c.query_width * sequence**2
 
@@ -21,16 +23,20 @@ class Attention:
         b, c = self.b, self.c
         q, k, v, held = self._projected(x)
         if self.tables is not None:
-            q, k = self._rotary(q, k)
+            before, (q, k) = (q.x, k.x), self._rotary(q, k, held)
+            if c.rotary_width == c.head_dim:  # the same variables; of a part, a view of the rest holds the whole
+                b.free(*[x for x in before if x in held])
+                held = [x for x in held if x not in before]
             held += [q.x, k.x]
         if self.method == "sdpa":
             z = self._fused(q, k, v, window)
         else:
-            z = self._eager(q, k, v, x.dtype)
+            z = self._eager(q, k, v, x.dtype, held)
         merged = z if z.shape == (*x.shape[:2], c.query_width) else b.merge_heads(z)
         out = self.modules.linear("output", merged, c.d_model, "attention output")
+        out = self.modules.dropped("attention", "output dropout", out, "attention dropout mask")
         b.free(*held, merged)
-        return self.modules.dropped("attention", "output dropout", out, "attention dropout mask")
+        return out
 
     def _projected(self, x: Tensor) -> tuple[Heads, Heads, Heads, list[Tensor]]:
         """Queries, keys and values of every head, and the tensors that hold them."""
@@ -51,7 +57,10 @@ class Attention:
             "query, key, value", x, (A + 2 * K) * h, component="query, key, value", bias=c.has_bias("query"),
             name="query, key, value",
         )  # fmt: skip
-        views = b.views("split", "chunk", fused, *((B, n, S, h) for n in (A, K, K)))
+        if self.how.qkv == "picked":
+            views = tuple(b.view(b.part_of("pick", fused, A * h), B, A, S, h) for _ in range(3))
+        else:
+            views = b.views("split", "chunk", fused, *((B, n, S, h) for n in (A, K, K)))
         held = [fused]
         q, k, v = (Heads(t, split=self.how.qkv == "split") for t in views)
         if self.how.qkv == "indexed":
@@ -62,15 +71,17 @@ class Attention:
             held += [k.x, v.x]
         return q, k, v, held
 
-    def _rotary(self, q: Heads, k: Heads) -> tuple[Heads, Heads]:
+    def _rotary(self, q: Heads, k: Heads, held: list[Tensor]) -> tuple[Heads, Heads]:
         """Queries and keys with their positions."""
         b, both = self.b, (("query", q), ("key", k))
         if self.how.rope != "wide":
-            q, k = (self._rotated(f"{name} rotary", t, name) for name, t in both)
+            q, k = (self._rotated(f"{name} rotary", t, name, held) for name, t in both)
             return q, k
         # Both are cast before either is turned, and back after both: in fp32 their gradients are alive together.
         wide = [b.cast(f"{name} rotary/fp32", t.x, "fp32") for name, t in both]
-        turned = [self._rotated(f"{name} rotary", Heads(x), name).x for x, (name, _) in zip(wide, both, strict=True)]
+        turned = [
+            self._rotated(f"{name} rotary", Heads(x), name, held).x for x, (name, _) in zip(wide, both, strict=True)
+        ]
         q, k = (
             Heads(b.converted(f"{name} rotary/back", x, t.x.dtype, name=name))
             for x, (name, t) in zip(turned, both, strict=True)
@@ -79,7 +90,7 @@ class Attention:
             b.free(x, unless=t.x)
         return q, k
 
-    def _rotated(self, place: str, given: Heads, name: str) -> Heads:
+    def _rotated(self, place: str, given: Heads, name: str, held: list[Tensor]) -> Heads:
         b, (B, n, S, h) = self.b, given.x.shape
         x, width, dtype, tables = given.x, self.c.rotary_width, given.x.dtype, self.tables
         assert tables is not None
@@ -89,16 +100,19 @@ class Attention:
                     b.op(t, "repeat", (), (1, S, 1, width), dtype=dtype, name="rotary tables")
                     for t in ("cosine", "sine")
                 )  # type: ignore[assignment]
-            # The modules slice: each half writes its gradient into zeros. Of a part of each head, halves stand for the part.
-            halves = b.chunk("halves", x) if width != h else tuple(b.part_of("halves", x, h // 2) for _ in range(2))
-            turning = x if width == h else b.view(x, B, n, S, width)
-            rotated = b.rotate(turning, halves, tables, name=name)
+            # The modules slice: each part writes its gradient into zeros.
+            part = x if width == h else b.part_of("part", x, width)
+            straight = b.mul("cosine", part, tables[0])
+            halves = tuple(b.part_of("halves", part, width // 2) for _ in range(2))
+            rotated = b.rotate(straight, halves, tables[1], name=name)
             b.free(*(tables if tables is not self.tables else ()))
             if width != h:
-                rest = b.view(x, B, n, S, h - width)
-                whole = b.cat("put together", rotated, rest, (B, n, S, h))
+                whole = b.cat("put together", rotated, b.part_of("rest", x, h - width), (B, n, S, h))
                 whole.storage.name = name
-                b.free(rotated)
+                if self.how.qkv == "separate":  # in a variable of its own
+                    held.append(rotated)
+                else:
+                    b.free(rotated)
                 # In GPT-J, the heads are still after the sequence here.
                 return Heads(whole, front=self.how.rope != "own tables")
             if self.how.rope == "returned":
@@ -114,11 +128,14 @@ class Attention:
             return Heads(self.b.view(given.x, B, self.c.heads, S, h), expanded=True)
         return Heads(self.b.op(f"{name}/repeat", "repeat", (given.x,), (B, self.c.heads, S, h), name=name), True)
 
+    def masked(self, window: int | None) -> bool:
+        """Whether fused attention needs a mask: a window as long as the sequence cuts nothing off, but has one anyway."""
+        return self.how.masked or (window is not None and window <= self.S)
+
     def _fused(self, q: Heads, k: Heads, v: Heads, window: int | None) -> Tensor:
         b, c = self.b, self.c
         mask, kv = None, (k, v)
-        # A window as long as the sequence cuts nothing off, but there is a mask anyway.
-        if self.how.masked or (window is not None and window <= self.S):
+        if self.masked(window):
             mask = b.op(
                 "mask/fp", "where", (), (self.B, 1, self.S, self.S), dtype=b.policy.products, name="window mask"
             )
@@ -146,7 +163,7 @@ class Attention:
         b.free(*[t.x for t, given in ((k, kv[0]), (v, kv[1])) if t.x.storage is not given.x.storage])
         return z
 
-    def _eager(self, q: Heads, k: Heads, v: Heads, dtype: str) -> Tensor:
+    def _eager(self, q: Heads, k: Heads, v: Heads, dtype: str, held: list[Tensor]) -> Tensor:
         b, c, how, (B, A, S, _) = self.b, self.c, self.how, q.x.shape
         pairs, flops, before = (B, A, S, S), self._flops, (q, k, v)
         if how.softmax == "fp32 scores":
@@ -154,8 +171,14 @@ class Attention:
         if not how.broadcast and not how.baddbmm:
             k, v = self._repeated("key", k), self._repeated("value", v)
         x, y = (self._factor(t, name) for t, name in ((q, "query"), (k, "key")))
+        if how.baddbmm:
+            v = Heads(self._factor(v, "value"), True)
         scores = b.matmul("scores", x, y, pairs, flops, component="attention scores")
-        if not how.baddbmm:
+        if how.baddbmm:  # scaled in the product itself, and each gradient in a second tensor
+            product = b.items[-1]
+            assert isinstance(product, Op)
+            product.scratch = (x.bytes,)
+        else:
             scaled = b.op("scale", "mul", (scores,), pairs)
             b.free(scores)
             scores = scaled
@@ -163,7 +186,11 @@ class Attention:
             scores = b.softcap("softcap", scores, name="capped scores", early=True)
         assert self.mask is not None
         masked = b.add("mask", scores, self.mask)
-        b.free(scores)
+        if how.baddbmm:  # every result has a variable of its own
+            held += [scores, masked]
+            b.hold(masked)
+        else:
+            b.free(scores)
         z = self._weighted(masked, v, q.x.dtype if how.softmax == "in fp32" else v.x.dtype, dtype, flops)
         b.free(*[copy for copy, given in ((x, q), (y, k)) if copy is not given.x])
         b.free(*[t.x for t, given in zip((q, k, v), before, strict=True) if t.x.storage is not given.x.storage])
@@ -172,23 +199,26 @@ class Attention:
     def _weighted(self, masked: Tensor, v: Heads, result: str, dtype: str, flops: int) -> Tensor:
         """The softmax, dropout and the weighted sum of values."""
         b, how = self.b, self.how
-        if how.softmax in ("as it is", "fp32 scores"):
+        if apart := how.softmax in ("as it is", "fp32 scores"):  # softmax and cast are two lines
             soft = b.softmax("softmax", masked, name="softmax output")
+            b.free(masked)
         else:
             if how.softmax == "as the input":
                 result = dtype
             wide = b.cast("softmax/wide", masked, dtype if how.softmax == "as the input" else "fp32")
             soft = b.softmax_in(wide.dtype, "softmax", wide, name="softmax output")
             b.free(wide, unless=masked)
-        b.free(masked)
         weights = b.converted("weights/cast", soft, result, name="copies of attention weights")
+        if not apart:
+            b.free(masked)
         weights = b.dropout(
             "weights dropout", weights, self.c.dropout if "weights" in how.dropouts else 0.0,
             mask="weights' dropout mask", name="dropped weights",
         )  # fmt: skip
         x, y = self._factor(Heads(weights, True), "copies of attention weights"), self._factor(v, "value")
         z = b.matmul("values", x, y, (*masked.shape[:3], v.x.shape[-1]), flops, component="attention values")
-        b.free(*[copy for copy, given in ((x, weights), (y, v.x)) if copy is not given], weights)
+        b.free(*[copy for copy, given in ((x, weights), (y, v.x)) if copy is not given])
+        self.weights = [weights]
         return z
 
     def _factor(self, given: Heads, name: str) -> Tensor:

@@ -16,41 +16,69 @@ from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
 
 
-def _branch(modules: Modules, name: str, x: Tensor, inputs: str, run: Callable[[Tensor], Tensor]) -> Tensor:
-    """Attention or MLP with its norms."""
-    b, placement = modules.b, modules.c.norm_placement
+def _dropped(modules: Modules, name: str, z: Tensor) -> Tensor:
+    """Dropout of what attention or MLP returned, if the block applies it."""
+    with modules.b.within(name, part=name):
+        return modules.dropped(f"block's {name}", "dropout", z, f"{name} dropout mask")
+
+
+def _branch(
+    modules: Modules, name: str, x: Tensor, inputs: str, run: Callable[[Tensor], Tensor], held: list[Tensor]
+) -> Tensor:
+    """Attention or MLP with its norms; `held`: what the block's variables hold until it returns."""
+    b, c, placement = modules.b, modules.c, modules.c.norm_placement
     normed = x if placement == "post" else modules.norm(f"{name} norm", x, name=inputs)
     with b.within(name, part=name):
         z = run(normed)
-    b.free(normed, unless=x)
+    if f"{name} input" in modules.how.variables:
+        held.append(normed)
+    elif name == "attention" or not modules.how.inline_mlp:
+        b.free(normed, unless=x)
+    z = _dropped(modules, name, z)
     if placement in ("post", "sandwich"):
         behind = modules.norm(f"{name} post norm", z, name=f"{name} branch")
         b.free(z)
         z = behind
     b.part = name
-    return z
+    return b.scaled(f"{name} scale", z, c.residual_scale)
 
 
 def _block(modules: Modules, attention: Attention, mlp: MLP, x: Tensor, window: int | None) -> Tensor:
     """Norms, attention and MLP, one after another or in parallel."""
-    b, c = modules.b, modules.c
-    if c.norms_per_block == 1:
+    b, c, how, held = modules.b, modules.c, modules.how, list[Tensor]()
+    if c.parallel or c.norms_per_block == 1:
         normed = modules.norm("attention norm", x, name="query, key, value inputs")
         with b.within("attention", part="attention"):
             z = attention(normed, window)
+        z = _dropped(modules, "attention", z)
+        if c.parallel:
+            b.free(normed)
+            normed = modules.norm("mlp norm", x, name="mlp inputs")
         with b.within("mlp", part="mlp"):
             m = mlp(normed)
-        one, other = (x, m) if modules.how.input_first else (m, x)
-        first = b.add("attention sum", z, one)
+        if c.parallel:
+            b.free(normed)
+        else:
+            held.append(normed)
+        if how.sums == "in place":
+            first, other = b.op("attention sum", "add in place", (m, z), m.shape, passes=True, alias=True), x
+            first = _dropped(modules, "mlp", first)
+        else:
+            held.append(m := _dropped(modules, "mlp", m))
+            one, other = (x, m) if how.sums == "input first" else (m, x)
+            first = b.add("attention sum", z, one)
         y = b.add("mlp sum", first, other)
-        b.free(z, m, first, normed)
+        b.free(z, first, *held, *attention.weights)
         return y
-    z = _branch(modules, "attention", x, "query, key, value inputs", lambda normed: attention(normed, window))
+    z = _branch(modules, "attention", x, "query, key, value inputs", lambda normed: attention(normed, window), held)
     y = b.add("attention sum", x, z, name="mlp norm")
-    b.free(z)
-    m = _branch(modules, "mlp", x if c.parallel else y, "mlp inputs", mlp)
+    if "attention output" in how.variables:
+        held.append(z)
+    else:
+        b.free(z)
+    m = _branch(modules, "mlp", y, "mlp inputs", mlp, held)
     out = b.add("mlp sum", y, m, name="attention norm")
-    b.free(y, m)
+    b.free(y, m, *held, *attention.weights)
     return out
 
 
@@ -75,54 +103,78 @@ def decoder(
     tokens = b.data("tokens", (B, S))
     table = b.parameter("token embedding", c.vocab, c.d_model)
     x = b.embedding("embedding", table, tokens, (B, S, c.d_model), name="attention norm")
+    x = b.scaled("embedding/scale", x, c.embedding_scale)
+    x = modules.dropped("inputs", "embedding dropout", x, "embedding dropout mask")
+    # The model's own variables, which live until it returns, and the embeddings among them, if they are the blocks' input.
+    own, embedded = list[Tensor](), [x]
     if c.positions == "learned":
         positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
-        rows = b.embedding("positions/embedding", positions, b.data("positions", (S,)), (1, S, c.d_model))
+        counts = B if c.extra_positions else 1  # counted from each sequence's mask, or for all
+        rows = b.embedding("positions/embedding", positions, b.data("positions", (counts, S)), (counts, S, c.d_model))
         summed = b.add("positions", x, rows, name="attention norm")
-        b.free(x, rows)
-        x = summed
+        own, embedded, x = [x, rows], [], summed
     if c.embedding_norm:
         normed = modules.norm("embedding norm", x, name="attention norm", component="embedding norm")
         b.free(x)
-        x = normed
-    x = modules.dropped("embedding", "embedding dropout", x, "embedding dropout mask")
+        embedded, x = [], normed
+    b.hold(x)
+    dropped = modules.dropped("embedding", "embedding dropout", x, "embedding dropout mask")
+    if dropped is not x and embedded:
+        own, embedded = [x], []
+    else:
+        b.free(x)
+    x = dropped
+    # Checkpointed blocks hold what they read until the backward pass has gone through the first of them.
+    read: list[Tensor] = []
+    kind = "held" if checkpointing else "table"
     if c.positions == "rope":
-        shape, kind = (1, 1, S, c.rotary_width), "fp32" if how.rope == "returned" else policy.weights
-        cosine, sine = (b.op(name, "table", (), shape, dtype=kind, name="rotary tables") for name in ("cosine", "sine"))
-        cosine.storage.shared = sine.storage.shared = True
-        attend.tables = cosine, sine
-    mask = None
-    if attend.method == "eager":
-        mask = attend.mask = b.op("mask", "mask", (), (B, 1, S, S), dtype=policy.weights, name="mask")
-        mask.storage.shared = True
+        shape, dtype = (1, 1, S, c.rotary_width), "fp32" if how.rope == "returned" else policy.weights
+        read += (b.op(name, kind, (), shape, dtype=dtype, name="rotary tables") for name in ("cosine", "sine"))
+        read[0].storage.shared = read[1].storage.shared = True
+        attend.tables = read[0], read[1]
+    if c.positions == "alibi":
+        read.append(b.op("alibi", kind, (), (B, c.heads, S), dtype=policy.weights, name="mask"))
     b.ranks.parameters(b.leaves)
     b.mark("embedding")
     b.section = "block"
-    if checkpointing and how.keeps_mask and mask is not None and train:
-        # An empty operation represents what checkpointing saves besides a block's input.
-        b.items.append(Op("checkpointed mask", "checkpoint", (), (), (), (mask.storage,), (), "attention"))
+    eager, masks = attend.method == "eager", dict[int | None, Tensor]()
     for window, alike in groupby(c.window_of(layer) for layer in range(c.layers)):
         count, before = len(list(alike)), len(b.leaves)
+        if window not in masks and (eager or attend.masked(window)):
+            shape, dtype = ((B, 1, S, S), policy.weights) if eager else ((1, 1, S, S), "bool")
+            masks[window] = mask = b.op("mask", kind, (), shape, dtype=dtype, name="mask")
+            if checkpointing and how.keeps_mask and train:
+                # An empty operation represents what checkpointing saves besides a block's input.
+                b.items.append(Op("checkpointed mask", "checkpoint", (), (), (), (mask.storage,), (), "attention"))
+        attend.mask = masks.get(window)
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
             y = _block(modules, attend, mlp, x, window)
             b.ranks.parameters(b.leaves[before:], count, of=c)
             b.mark("block forward")
             b.free(x)
         x = y
+        for each in embedded:  # not before, because one run stands for all, and the others free their input
+            b.hold(each)
+        own, embedded = own + embedded, []
     b.section, before = "end", len(b.leaves)
     x.storage.name = "final norm"
     normed = modules.norm("final norm", x, name="head's input", component="final norm")
-    b.free(x)
-    if mask is not None and not checkpointing:  # a checkpointed block holds it
-        b.free(mask)
+    b.free(x, *own)
+    if not checkpointing:
+        b.free(*read, *masks.values())
     b.part = "head"
     head = table if c.tied_head else b.parameter("head", c.vocab, c.d_model)
     bias = b.parameter("head", c.vocab) if c.head_bias else False
     b.ranks.parameters(b.leaves[before:])
     logits = b.linear("head", normed, c.vocab, component="head", weight=head, bias=bias, copies="copy of head")
-    b.free(normed)
+    logits = b.scaled("logits/scale", logits, c.logit_scale)
     if c.logit_softcap is not None:
         logits = b.softcap("softcap", logits, name="capped logits", early=True)
-    output = loss_of(b, logits, B * S, c.vocab) if train else logits
+    output = logits
+    if train:
+        b.hold(logits)
+        output = loss_of(b, logits, B * S, c.vocab)
+        b.free(logits)
+    b.free(normed)
     b.end_of_cache()
     return b.program(output)

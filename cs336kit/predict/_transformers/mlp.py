@@ -22,6 +22,8 @@ class MLP:
             b.free(active, up)
         else:
             up = self.modules.linear("up", x, c.d_ff, "mlp up", name="gelu input", cast="mlp inputs")
+            if self.how.inline_mlp:
+                b.free(x)
             hidden = self._activation("activation", up, "mlp down's input")
         out = self.modules.linear("down", hidden, c.d_model, "mlp down")
         b.free(hidden)
@@ -37,7 +39,11 @@ class MLP:
         elif kind == "swiglu":
             y = b.op(place, "silu", (x,), x.shape, keeps=(x,), name=name)
         else:
-            y = b.op(place, "gelu", (x,), x.shape, keeps=(x,), name=name)
+            scratch: tuple[int, ...] = ()
+            if kind == "gelu_new":  # four results are alive at once, in its own backward pass besides the gradient
+                scratch = (x.bytes,) * 4
+                b.free(b.op(f"{place}/written out", "temporary", (), (4, *x.shape), dtype=x.dtype))
+            y = b.op(place, "gelu", (x,), x.shape, keeps=(x,), name=name, scratch=scratch)
         b.free(x)
         return y
 
@@ -46,7 +52,7 @@ class MLP:
         b, kept = self.b, x.storage.name
         half = b.op(f"{place}/half", "mul", (x,), x.shape, name=kept)
         base = b.in_fp32("pow", place, x, name=kept)
-        cube = b.op(f"{place}/cube", "pow", (base,), x.shape, keeps=(base,))
+        cube = b.op(f"{place}/cube", "pow", (base,), x.shape, keeps=(base,), scratch=(base.bytes, base.bytes))
         b.free(base, unless=x)
         small = b.op(f"{place}/small", "mul", (cube,), x.shape)
         b.free(cube)

@@ -47,6 +47,7 @@ class Modules:
             f"{place}/square", "square", (squared,), x.shape, keeps=(squared,), scratch=(squared.bytes, squared.bytes)
         )
         variance = b.op(f"{place}/mean", "mean", (square,), few)
+        b.free(square)
         shifted = b.op(f"{place}/add eps", "add", (variance,), few, passes=True)
         inverse = b.op(f"{place}/rsqrt", "rsqrt", (shifted,), few, keeps_output=True, name=place)
         centered = wide
@@ -54,7 +55,7 @@ class Modules:
             centered = b.add(f"{place}/center", wide, mean, name=place)
             made += [mean, centered]
         normed = b.mul(f"{place}/normalize", centered, inverse, name=place)
-        b.free(square, variance, shifted, inverse, *made)
+        b.free(variance, shifted, inverse, *made)
         factor = weight
         if kind == "narrow":
             narrow = b.cast(f"{place}/cast", normed, x.dtype, name=place)

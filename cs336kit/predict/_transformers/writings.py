@@ -12,7 +12,8 @@ class Writing:
     """How a module of transformers writes what other modules write differently."""
 
     #: "separate" matrices; one matrix whose output is split in three ("split") or head by head ("interleaved");
-    #: "indexed": the same, with keys and values selected by an index, which copies (Falcon's multi-query)
+    #: "picked": the same, each picked for itself; "indexed": with keys and values selected by an index, which copies (Falcon's
+    #: multi-query)
     qkv: str = "separate"
     #: a norm in fp32: scaled in the type of the activations ("narrow"), scaled in fp32 ("wide"), by 1 + weight ("offset"),
     #: with a mean ("centered"); "torch" for torch's layer norm
@@ -33,9 +34,15 @@ class Writing:
     broadcast: bool = False
     #: whether there is always a mask
     masked: bool = False
-    #: whether a block with one norm adds its input to attention's output before it adds the MLP's
-    input_first: bool = False
-    #: where dropout is applied: "embedding", "weights", "attention", "mlp"
+    #: how a parallel block adds up: both outputs and then its input, attention's output and then "input first", or both outputs
+    #: "in place", dropped together
+    sums: str = ""
+    #: what a block with two norms holds in a variable until it returns: "attention input", "attention output", "mlp input"
+    variables: frozenset[str] = frozenset()
+    #: whether the MLP's lines are the block's own: its input is freed once the first matrix has read it
+    inline_mlp: bool = False
+    #: where dropout is applied: "inputs" (the embeddings' own variable), "embedding", "weights", "attention", "mlp", or, when
+    #: these have returned, "block's attention" and "block's mlp"
     dropouts: frozenset[str] = frozenset({"weights"})
     #: whether a checkpointed block saves the mask besides its input
     keeps_mask: bool = False
@@ -44,36 +51,42 @@ class Writing:
 
 
 _ALL = frozenset({"embedding", "weights", "attention", "mlp"})
+_BY_BLOCK = frozenset({"embedding", "weights", "block's attention", "block's mlp"})
 _LLAMA = Writing(norm="narrow")
 #: transformers' model_type → its writing. Source: transformers 5.23, models/*/modeling_*.py.
 WRITINGS: dict[str, Writing] = {
     "gpt2": Writing(
-        "split", softmax="as it is", dropouts=_ALL, keeps_mask=True, tells={"positions": "learned", "extra_positions": 0}
+        "split", softmax="as it is", variables=frozenset({"attention output", "mlp input"}), dropouts=_ALL, keeps_mask=True,
+        tells={"positions": "learned", "extra_positions": 0}
     ),
-    "opt": Writing(dropouts=_ALL - {"embedding"}, tells={"positions": "learned", "extra_positions": 2}),
+    "opt": Writing(inline_mlp=True, dropouts=_BY_BLOCK - {"embedding"}, tells={"positions": "learned", "extra_positions": 2}),
     "bloom": Writing(
-        "interleaved", baddbmm=True, own_gelu=True, sdpa=False, dropouts=_ALL - {"embedding"},
+        "picked", baddbmm=True, own_gelu=True, sdpa=False, variables=frozenset({"mlp input"}), dropouts=_ALL - {"embedding"},
         tells={"positions": "alibi", "embedding_norm": True},
     ),
-    "gpt_neox": Writing("interleaved", dropouts=_ALL, tells={"positions": "rope", "norm": "layernorm", "parallel": True}),
+    "gpt_neox": Writing("interleaved", dropouts=_BY_BLOCK, tells={"positions": "rope", "norm": "layernorm", "parallel": True}),
     "gptj": Writing(
         rope="own tables", softmax="fp32 scores", sdpa=False, dropouts=_ALL,
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "bias": ("up", "down")},
     ),
     "cohere": Writing(
-        norm="centered", rope="wide", input_first=True,
+        norm="centered", rope="wide", sums="input first",
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "norm_bias": False},
     ),
     "falcon": Writing(
-        "indexed", softmax="as the input", broadcast=True, masked=True, dropouts=frozenset({"mlp"}),
+        "indexed", softmax="as the input", broadcast=True, masked=True, sums="in place", dropouts=frozenset({"block's mlp"}),
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "kv_heads": 1, "bias": "none"},
     ),
-    "phi": Writing(dropouts=_ALL, tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1}),
+    "phi": Writing(
+        dropouts=_BY_BLOCK - {"embedding"} | {"inputs"},
+        tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1},
+    ),
     "starcoder2": Writing(
         dropouts=_ALL, tells={"positions": "rope", "norm": "layernorm", "mlp": "gelu_tanh", "bias": "all"}
     ),
     "stablelm": Writing(
-        dropouts=frozenset({"weights", "mlp"}), tells={"positions": "rope", "norm": "layernorm", "mlp": "swiglu"}
+        variables=frozenset({"attention input", "attention output"}), dropouts=frozenset({"weights", "block's mlp"}),
+        tells={"positions": "rope", "norm": "layernorm", "mlp": "swiglu"},
     ),
     "gemma2": Writing(norm="offset", sdpa=False, tells={"norm_unit_offset": True, "norm_placement": "sandwich"}),
     "gemma": Writing(norm="offset", tells={"norm_unit_offset": True}),

@@ -273,7 +273,7 @@ class Walk:
                 self.ledger.drop(storage)
             self._release(op)
             self._release_block(op)
-            if op.kind == "receive":  # the input of a stage is held until here
+            if op.kind in ("receive", "held"):  # the input of a stage, or what checkpointed blocks read
                 self.ledger.drop(op.allocates[0])
             return
         moment = _BACKWARD[op.part]

@@ -221,13 +221,12 @@ class Builder(Writer):
         self.free(tanh, *([] if early else [x]))
         return capped
 
-    def rotate(self, x: Tensor, halves: tuple[Tensor, ...], tables: tuple[Tensor, Tensor], *, name: str) -> Tensor:
-        """x · cosine + (−second half, first half) · sine."""
-        straight = self.mul("cosine", x, tables[0])
-        negative = self.op("negate", "neg", (halves[1],), (*x.shape[:-1], x.shape[-1] // 2))
-        turned = self.cat("exchange", negative, halves[0], x.shape)
+    def rotate(self, straight: Tensor, halves: tuple[Tensor, ...], sine: Tensor, *, name: str) -> Tensor:
+        """x · cosine, which is given and freed, + (−second half, first half) · sine."""
+        negative = self.op("negate", "neg", (halves[1],), halves[1].shape)
+        turned = self.cat("exchange", negative, halves[0], straight.shape)
         self.free(negative)
-        crossed = self.mul("sine", turned, tables[1])
+        crossed = self.mul("sine", turned, sine)
         self.free(turned)
         result = self.add("sum", straight, crossed, name=name)
         self.free(straight, crossed)

@@ -248,4 +248,4 @@ class _Within:
 
 
 #: Element-wise operations, whose gradients have the output's shape before the engine sums them to the input's.
-_ELEMENTWISE = frozenset({"add", "mul", "div", "copy", "neg", "gelu", "silu", "view", "all-reduce"})
+_ELEMENTWISE = frozenset({"add", "add in place", "mul", "div", "copy", "neg", "gelu", "silu", "view", "all-reduce"})

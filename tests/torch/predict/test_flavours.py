@@ -25,7 +25,7 @@ from cs336kit.predict import (
     step_peak,
     training_flops,
 )
-from cs336kit.predict._transformers.writings import WRITINGS, writing
+from cs336kit.predict._transformers.writings import WRITINGS
 from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.operations import ELEMENT_BYTES
 from cs336kit.predict.training import both_passes
@@ -180,13 +180,12 @@ def test_a_flavour_changes_no_product():
 
 
 @pytest.mark.parametrize(("precision", "element"), [("fp32", 4), ("autocast", 2)])
-def test_a_pass_without_autograd_leaves_its_logits_and_the_rotary_tables(precision, element):
+def test_a_pass_without_autograd_leaves_its_logits(precision, element):
     size = {"batch": 2, "sequence": 32, "attention": "sdpa", "phase": "forward"}
     listed = program(MODELS["llama-3.2-1b"], **size, precision=precision, flavour="transformers")
     walk = Walk(listed)
     walk.forward(listed.items)
-    # A cosine and a sine in fp32 for each of 32 positions and 64 numbers of a head.
-    assert walk.ledger.live == 2 * 32 * 128256 * element + 2 * 32 * 64 * 4
+    assert walk.ledger.live == 2 * 32 * 128256 * element
 
 
 def test_the_peak_of_another_flavour_holds_what_is_kept():
@@ -246,21 +245,13 @@ def test_sizes_of_operations_agree_and_parameters_are_those_of_the_course(number
         del options["dropout"]
         listed = program(config, **options, flavour="transformers")
         for op, _ in listed.operations():
-            # Where a part of each head is turned, halves stand for it; and the single head of Falcon is expanded by a copy.
-            part = config.rotary_dim and op.place.endswith(("/negate", "/exchange"))
-            assert sizes_agree(op) or part or (name == "falcon" and op.place.endswith("/batched")), (policy, op)
+            # The single head of Falcon is expanded by a copy.
+            assert sizes_agree(op) or (name == "falcon" and op.place.endswith("/batched")), (policy, op)
         assert sum(leaf.count * leaf.tensor.elements for leaf in listed.leaves) == parameters(config).total
         walk = Walk(listed)
         both_passes(walk, listed)
-        precision = POLICIES[policy.precision]
-        element, how = ELEMENT_BYTES[precision.weights], writing(config)
-        # The loss, tables of positions, and the mask of checkpointed blocks stay beside the gradients.
-        tables = 2 * sizes.sequence * config.rotary_width * (4 if how.rope == "returned" else element)
-        eager = policy.attention == "eager" or not how.sdpa
-        mask = sizes.batch * sizes.sequence**2 * element if eager and policy.checkpointing else 0
-        left = ELEMENT_BYTES[precision.gradients] * parameters(config).total + 4
-        left += (tables if config.positions == "rope" else 0) + mask
-        assert walk.ledger.live == left, policy
+        gradients = ELEMENT_BYTES[POLICIES[policy.precision].gradients] * parameters(config).total
+        assert walk.ledger.live == gradients + 4, policy  # and the loss
 
 
 @pytest.mark.parametrize(("sequence", "columns"), [(8, 8), (9, 16), (11, 16)])
@@ -343,32 +334,30 @@ def peaks_of(name, policy, sizes):
     model.zero_grad()
     options = policy._asdict() | {"batch": sizes.batch, "sequence": sizes.sequence}
     del options["dropout"]
-    listed = program(kept.config_of(name, sizes, 0.0), **options, flavour="transformers")
+    listed = program(kept.config_of(name, sizes, policy.dropout), **options, flavour="transformers")
     walk = Walk(listed)
     both_passes(walk, listed)
     return max(peak.bytes for peak in walk.ledger.peaks.values()), measure.peak_bytes(both, device="cpu")
 
 
-@pytest.mark.parametrize("name", ["cohere", "mixtral"])
-@pytest.mark.parametrize(("precision", "checkpointing"), [("fp32", False), ("bf16", True)])
-def test_the_peak_of_both_passes_is_that_of_the_module_within_a_percent(name, precision, checkpointing):
-    policy = kept.Policy(precision, "eager", 0.0, checkpointing)
-    predicted, real = peaks_of(name, policy, kept.USUAL._replace(d_ff=160, sequence=32, window=40))
-    assert predicted == pytest.approx(real, rel=0.01)
+#: Precision, attention, checkpointing, and the sizes that put the peak into the loss, the scores, and the heads.
+PEAKS = (
+    ("autocast", "eager", True, kept.USUAL._replace(vocab=500, sequence=20)),
+    ("autocast", "sdpa", True, (long := kept.USUAL._replace(d_ff=48, vocab=11, sequence=64, context=64))),
+    ("fp32", "eager", False, long),
+    ("bf16", "eager", False, kept.USUAL._replace(d_model=128, heads=8, head_dim=16, d_ff=48, vocab=11, sequence=16)),
+)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("precision", ["bf16", "autocast"])
-def test_queries_and_keys_that_are_turned_in_fp32_are_alive_together(precision, checkpointing):
-    # Small in everything else, so that the peak is there, or, under autocast, where the block is computed again.
-    wide = {"d_model": 128, "heads": 8, "head_dim": 16, "d_ff": 48, "vocab": 11}
-    for sizes in (
-        kept.USUAL._replace(**wide, sequence=16),
-        kept.USUAL._replace(d_ff=48, vocab=11, sequence=64, context=64),
-    ):
-        predicted, real = peaks_of("cohere", kept.Policy(precision, "sdpa", 0.0, checkpointing), sizes)
-        # A checkpointed block keeps the numbers of the positions until it is computed again.
-        assert predicted + 8 * sizes.sequence * checkpointing == real
+@pytest.mark.parametrize("name", kept.FAMILIES)
+def test_the_peak_of_both_passes_is_that_of_the_module_up_to_integers(name):
+    for precision, attention, checkpointing, sizes in PEAKS:
+        policy = kept.Policy(precision, attention, 0.0, checkpointing)
+        predicted, real = peaks_of(name, policy, sizes)
+        # Not listed: numbers of positions and shifted labels, and the numbers by which a mixture sorts its tokens. Tables of
+        # positions are freed only when all blocks have run backward.
+        integers = (32 if name == "mixtral" else 3) * 8 * sizes.batch * sizes.sequence + 64
+        assert real - integers <= predicted <= real + 8 * sizes.sequence * sizes.head_dim, (policy, sizes)
 
 
 def test_capped_logits_are_divided_bent_and_multiplied_one_after_the_other():

@@ -145,7 +145,7 @@ def saved_by_torch(kind, needs):
 
 
 #: Operations whose incoming gradient is handed on as it is, or a view of it.
-HANDED_ON = ("add", "copy", "cat", "all-reduce", "view")
+HANDED_ON = ("add", "add in place", "copy", "cat", "all-reduce", "view")
 FLOATS = ("fp32", "bf16", "fp16")
 
 
@@ -206,7 +206,7 @@ def test_what_an_operation_needs_for_a_moment(name):
 
 
 #: Operations that show the elements of their first input, or write into it.
-VIEWS = ("heads", "chunk", "split", "slice", "index_add", "view", "copy to ranks")
+VIEWS = ("heads", "chunk", "split", "slice", "index_add", "add in place", "view", "copy to ranks")
 
 
 @pytest.mark.parametrize("name", EVERY)
