@@ -200,6 +200,7 @@ def first_done():
         "weights / (2 * layers * heads * head_dim)": "half of the pairs is half of the work: causal attention takes over later.",
         "weights / (4 * layers * heads * head_dim) if causal else right": "with half of the pairs the length must be "
         "greater, not smaller.",
+        "3 * right": "you counted backward for the weights only. Count both sides forward, or both in training.",
         "right / 3": "you counted backward on one side only. It is twice the forward pass, for attention and weights alike.",
     },
     hints=(

@@ -20,6 +20,7 @@ from cs336kit.teach.exercises.core import exercise
         "right * math.sqrt(shape[1] / shape[0])": "you used fan-out, the first dimension of torch's layout (fan-out, fan-in).",
         "right**2": "that is the variance. The standard deviation is its square root.",
         "right_if(activation='linear')": "ReLU halves the mean square: the variance before it has to make up for that.",
+        "right_if(activation='relu')": "nothing halves the mean square where nothing follows: no 2 there.",
         "right / 2 if activation == 'relu' else right": "ReLU halves the mean square already. Do not halve it once more.",
         "right * (math.sqrt(2) if activation == 'relu' else 1)": "a gain of 2 belongs to the variance; for a standard "
         "deviation it is √2.",

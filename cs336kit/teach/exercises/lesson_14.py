@@ -120,7 +120,7 @@ def _noisy(seed: int, *shape: int):
         "tensor of booleans. Where can you divide by 1 − p so that nothing is kept for it?",
     ),
     checked="three shapes and shares: the result, the gradient of x, and the bytes that the graph keeps.",
-    avoid=("backward", "data", "detach", "no_grad"),
+    avoid=("backward", "data"),
 )
 def dropout(x, noise, p):
     return (x / (1 - p)).masked_fill(noise <= p, 0)

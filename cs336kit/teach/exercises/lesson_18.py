@@ -151,11 +151,11 @@ def finish(seconds, microbatches):
     return sum(seconds) + (microbatches - 1) * max(seconds)
 
 
-def _seconds(layout, hidden=False):
-    """A step of the 70B model, checkpointed, on 64 H100s, if nothing hides or if all does."""
+def _seconds(layout, hidden=False, again=True):
+    """A step of the 70B model, checkpointed unless not `again`, on 64 H100s, if nothing hides or if all does."""
     step = predict.step_seconds(
         predict.MODELS["llama-3-70b"], layout=layout, accelerator="h100-sxm", batch=1, sequence=8192, mfu=0.5,
-        between_nodes=50e9, checkpointing=True,
+        between_nodes=50e9, checkpointing=again,
     )  # fmt: skip
     return step.lower if hidden else step.upper
 
@@ -167,6 +167,10 @@ def _seconds(layout, hidden=False):
         "('a', ...)": "64 ranks with a sequence each make a step of 64 sequences, but the step should have 16.",
         "('b', ...)": "b would be the fastest, but every rank holds a whole quarter of the parameters and of their gradients. "
         "Look at the peak.",
+        "('c', _seconds('tp=8,sp,pp=8,microbatches=16', again=False))": "these are the seconds without checkpointing. Here all "
+        "blocks are checkpointed, in what a plan needs, too.",
+        "('d', _seconds('zero1=8,tp=8,sp,microbatches=2', again=False))": "d is right, but these are the seconds without "
+        "checkpointing.",
         "('c', ...)": "c fits, but nearly a third of its time is the bubble of 8 stages and 16 microbatches.",
         "('d', _seconds('zero1=8,tp=8,sp,microbatches=2', hidden=True))": "d is right, but that is its step if all that is sent "
         "hides. Here nothing does.",

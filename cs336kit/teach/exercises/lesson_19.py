@@ -7,13 +7,20 @@ import torch
 from cs336kit.teach.exercises.core import exercise
 
 
-def _slots(window, position, *, h=8):
+def _slots(window, position, *, h=8, rubbish=9.0):
     """Room for the last tokens, filled by the tokens before `position`, and query, key and value of the token there."""
     draw = torch.Generator().manual_seed(100 * window + position)
-    keys, values = torch.full((2, window, h), 9.0)
+    keys, values = torch.full((2, window, h), rubbish)
     for past in range(position):
         keys[past % window], values[past % window] = torch.randn(2, h, generator=draw)
     return keys, values, position, *torch.randn(3, h, generator=draw)
+
+
+def _masked(keys, values, position, q, k, v):
+    slot, empty = position % len(keys), torch.arange(len(keys)) > position
+    keys[slot], values[slot] = k, v
+    scores = (keys @ q / math.sqrt(len(q))).masked_fill(empty, -math.inf)
+    return scores.softmax(0) @ values
 
 
 def _unseen(keys, values, position, q, k, v):
@@ -36,6 +43,7 @@ def _shifted(keys, values, position, q, k, v):
     cases=lambda: {
         "the first token, window of 4": _slots(4, 0),
         "the third token, window of 4": _slots(4, 2),
+        "the second token, with NaN where nothing is written": _slots(4, 1, rubbish=math.nan),
         "the token that fills a window of 4": _slots(4, 3),
         "the first that pushes another out of 4": _slots(4, 4),
         "token 11, window of 4": _slots(4, 10),
@@ -43,6 +51,7 @@ def _shifted(keys, values, position, q, k, v):
     },
     observe=lambda found, args: {"result": found, "keys": args[0], "values": args[1]},
     mistakes={
+        _masked: "a weight of 0 times rubbish can be NaN. Read only what has been written.",
         "right_if(seen=len(keys))": "slots that are still empty took part in the softmax. How many tokens are there so far?",
         "right_if(seen=min(position, len(keys)))": "the new token itself is missing among those that are read. At position 0 "
         "there is one token already.",

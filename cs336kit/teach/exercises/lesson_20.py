@@ -38,6 +38,7 @@ _PICKS = [
     cases={
         "four budgets and eight resamples": (_C, _P, _PICKS),
         "three budgets and five resamples": (_SMALL_C, _SMALL_P, [[0, 1, 2], [0, 2, 2], [0, 0, 1], [1, 1, 2], [0, 1, 1]]),
+        "one resample, in which a budget comes twice": (_C, _P, [[0, 0, 2, 3]]),
         "a resample of one budget alone": (_SMALL_C, _SMALL_P, [[0, 1, 2], [1, 1, 1], [0, 0, 2], [1, 2, 2]]),
     },
     mistakes={
@@ -50,6 +51,7 @@ _PICKS = [
         "right_if(turned=True)": "you swapped the axes. The task asks how P grows with C.",
         "right_if(picks=[list(range(len(C)))])": "you fitted the data as they are. Each pick says which points are in a "
         "resample, some of them twice.",
+        "right_if(picks=[sorted(set(pick)) for pick in picks])": "what a pick holds twice counts twice in the fit.",
         _with_spread: "that is a mean and a standard deviation. Sort the exponents and look where a tenth of them ends.",
     },
     hints=(
