@@ -27,7 +27,8 @@ class Builder(Writer):
     def converted(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """The same, and x is freed if there is a copy."""
         y = self.cast(place, x, dtype, name=name)
-        self.free(x, unless=y)
+        if y is not x:
+            self.free(x)
         return y
 
     def in_fp32(self, operation: str, place: str, x: Tensor, *, name: str = "") -> Tensor:
@@ -84,8 +85,9 @@ class Builder(Writer):
         y = self._linear(place, source, W, b, outputs, component, name)
         if packed is not None:
             self._unpacks_again(W)
-        self.free(x, unless=given)
-        self.free(*copied)
+        if self.policy.casts:
+            self.free(x, unless=given)
+            self.free(*copied)
         adapters = adapters or self.adapters(component, inputs, outputs)
         return y if adapters is None else self._adapted(place, given, y, adapters, name)
 
@@ -186,8 +188,10 @@ class Builder(Writer):
         if scale:
             scaled = self.mul(f"{place}/scale", normed, self.parameter(component, *scale), name=name)
         result = self.converted(f"{place}/cast", scaled, x.dtype, name=name)
-        self.free(normed, unless=scaled)
-        self.free(wide, unless=x)
+        if scaled is not normed:
+            self.free(normed)
+        if wide is not x:
+            self.free(wide)
         return result
 
     def norm(
