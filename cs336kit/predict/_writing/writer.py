@@ -166,6 +166,7 @@ class Writer:
         kind: str,
         inputs: tuple[Tensor, ...],
         shape: tuple[int, ...],
+        # Given by name, but not keyword-only: Python looks up each missing keyword-only default by its name, in every call.
         dtype: str = "",
         name: str = "",
         keeps: tuple[Tensor, ...] = (),

@@ -88,9 +88,8 @@ def _without_the_way_down(x, weights, multiply):
     avoid=("backward", "grad", "autograd", "requires_grad", "requires_grad_"),
 )
 def gradients(x, weights, multiply, *, last=True):
-    inputs = _forward(x, weights if last else weights[:-1], multiply)
+    inputs = _forward(x, weights if last else weights[:-1], multiply)[: len(weights)]
     g, found = torch.ones(len(x), weights[-1].shape[1], dtype=x.dtype), []
-    inputs = inputs[: len(weights)]
     for h, w in zip(reversed(inputs), reversed(weights), strict=True):
         found.insert(0, multiply(h.T, g))
         g = multiply(g, w.T) if h is not x else None
