@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from cs336kit import __version__
 from cs336kit._cli import lessons, models, optimal, plan, serve, sweep, train
 from cs336kit._cli.arguments import Parser
-from cs336kit._cli.words import in_options
+from cs336kit._cli.refusals import in_options
 
 
 def _exercise(arguments: list[str]) -> int:

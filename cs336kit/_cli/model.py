@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cs336kit._cli.arguments import lacks_unit, number
 from cs336kit.predict._common.checks import shown
-from cs336kit.predict.models import MODELS, unknown
+from cs336kit.predict._names import unknown
+from cs336kit.predict.models import MODELS
 from cs336kit.predict.transformer import TransformerConfig
 
 

@@ -2,8 +2,9 @@
 
 from cs336kit._cli.arguments import Parser
 from cs336kit.predict._common.grid import as_text
+from cs336kit.predict._names import known_as, names
 from cs336kit.predict.accounting import active_parameters, parameters
-from cs336kit.predict.models import MODELS, known_as, names
+from cs336kit.predict.models import MODELS
 
 PURPOSE = "the models that are known by name, with their parameters and contexts"
 _EXAMPLES = """

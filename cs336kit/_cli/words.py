@@ -1,7 +1,6 @@
-"""What other tools and the API call an option of the command line: for the sentences about wrong ones."""
+"""What other tools call an option of the command line, and a module: for the sentences about wrong ones."""
 
 import difflib
-import re
 from argparse import Action
 from collections.abc import Mapping, Sequence
 
@@ -45,8 +44,6 @@ _OF_LAYOUT = {
     "pipeline-model-parallel-size": "pp", "context-parallel-size": "cp", "expert-parallel-size": "ep",
     "expert-model-parallel-size": "ep", "data-parallel-size": "dp", "sequence-parallel": "sp",
 } | {axis: axis for axis in AXES}  # fmt: skip
-#: Fields of a question that no option sets under their name.
-_OF_ADAPTERS = {"lora_rank": "--lora or --qlora", "base": "--qlora"}
 #: PEFT's target_modules → the component; of an MLP its last word, since a mixture has several (mlp gate, shared gate, …).
 _OF_PEFT = {
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "attention output", "gate_proj": "gate", "up_proj": "up",
@@ -89,33 +86,3 @@ def _meant(word: str, value: str, options: Mapping[str, Action]) -> str:
     known = [option[2:] for option in options if option.startswith("--")]
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
     return "".join(listed[:1] or [f"--{option}" for option in near])
-
-
-def in_options(sentence: str) -> str:
-    """What the API says of the fields of a question, said of the options that set them."""
-    options = options_of_fields()
-    short, long = ("|".join(field for field in options if ("_" in field) is several) for several in (False, True))
-    sentence = sentence.replace(" (int)", "")
-    # No one option takes the values of these fields.
-    for field in options.keys() - {*_OF_ADAPTERS, "sharded"}:
-        sentence = re.sub(rf"(?<![\w.]){field}=(?:'([^']*)'|([\w.+-]+))", rf"{options[field]} \1\2", sentence)
-    # A word of plain English is the field only where something is said of it, or where it is asked for.
-    for pattern in (
-        rf"(?<![\w/'\"-])()({long})(?![\w/]|\.\w)",
-        rf"^()({short})(?= must be| is about| needs? | with )",
-        rf"(\b(?:give|leave) |\(or )({short})(?=[,;)]| out\b| \(|$)",
-    ):
-        sentence = re.sub(pattern, lambda found: found[1] + options[found[2]], sentence)
-    return sentence
-
-
-def options_of_fields() -> dict[str, str]:
-    """Field of a question → the option that sets it, as the parsers of `plan` and `serve` have it."""
-    from cs336kit._cli import plan, serve
-    from cs336kit.predict.planner import Question
-    from cs336kit.predict.serving import ServingQuestion
-
-    fields = Question.__dataclass_fields__ | ServingQuestion.__dataclass_fields__
-    actions = [*plan.parser()._actions, *serve.parser()._actions]
-    named = {action.dest: action.option_strings[0] for action in actions if action.option_strings}
-    return {field: option for field, option in named.items() if field in fields} | _OF_ADAPTERS

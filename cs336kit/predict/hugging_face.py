@@ -9,7 +9,7 @@ from typing import Any
 from cs336kit.predict._common.checks import shown
 from cs336kit.predict._families import FAMILIES, LACKING, OTHER_NAMES
 from cs336kit.predict._families.fields import Fields, storage
-from cs336kit.predict.models import MODELS
+from cs336kit.predict._names import known_as
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -26,7 +26,7 @@ def _read(config: Any) -> tuple[Mapping[str, Any], str]:
             text, source = path.read_text(encoding="utf-8-sig"), str(path)
         except (OSError, UnicodeDecodeError) as error:
             name = str(path)[:255]  # a text that is not a path may be long
-            else_ = "; predict.model knows it by this name" if config in MODELS else ""
+            else_ = "; predict.model knows it by this name" if known_as(config) else ""
             raise ValueError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}{else_}") from None
     else:
         raise ValueError(

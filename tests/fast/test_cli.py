@@ -13,12 +13,13 @@ from types import SimpleNamespace
 import pytest
 
 from cs336kit import __version__, cli
-from cs336kit._cli import arguments, plan, serve, words
+from cs336kit._cli import arguments, plan, refusals, serve, words
 from cs336kit._cli.train import _parser
 from cs336kit.cli import main
+from cs336kit.predict._names import names
 from cs336kit.predict._planner.answer import KEYS
 from cs336kit.predict.layouts import AXES, SCHEDULES
-from cs336kit.predict.models import model, names
+from cs336kit.predict.models import model
 from cs336kit.predict.planner import Question
 from cs336kit.predict.serving import ServingQuestion
 
@@ -571,7 +572,7 @@ def test_a_file_that_cannot_be_written_is_known_before_the_run(tmp_path, monkeyp
     ],
 )
 def test_errors_are_in_words_of_the_command_line(sentence, said):
-    assert words.in_options(sentence) == said
+    assert refusals.in_options(sentence) == said
 
 
 def test_help_says_defaults_and_bytes(capsys):
@@ -830,7 +831,7 @@ def test_errors_speak_of_options_and_say_what_to_type(line, sentence, capsys):
 
 
 def test_every_field_of_a_question_is_an_option_or_the_model():
-    options = words.options_of_fields()
+    options = refusals.options_of_fields()
     assert options["within_days"] == "--days" and options["sharded"] == "--replicated"
     for question, parser in ((Question, plan.parser()), (ServingQuestion, serve.parser())):
         fields = question.__dataclass_fields__.keys() - {"model", "name"}
@@ -848,7 +849,7 @@ def test_plain_english_is_no_field_of_a_question():
         "/runs/lora_rank/global_batch.json cannot be read: No such file or directory.",
         "unknown field of a TransformerConfig 'global_batch'",
     ):
-        assert words.in_options(sentence) == sentence
+        assert refusals.in_options(sentence) == sentence
 
 
 def test_sizes_may_leave_the_b_out_as_kubernetes_does():

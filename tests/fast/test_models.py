@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 
 from cs336kit.predict import MODELS, TransformerConfig, from_hf, model, parameters, saved_activation_bytes
-from cs336kit.predict.models import _file, _fold, _folded, _published, names
+from cs336kit.predict._names import _fold, _folded, names, published, variants
 
 
 def test_every_model_names_its_source():
@@ -99,12 +99,12 @@ def test_context_and_storage_are_those_of_the_id(written, shape, context, stored
 
 
 def test_every_variant_is_found_by_the_words_of_its_id():
-    for name, values in _file()["variants"].items():
+    for name, values in variants().items():
         assert MODELS[name].context == values["context"] != MODELS[values["of"]].context
 
 
 def test_every_stored_hub_id_is_found():
-    for name, values in _published().items():
+    for name, values in published().items():
         assert _folded()[_fold(values["_name_or_path"])] == name
 
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from cs336kit import predict
 from cs336kit.cli import main
 from cs336kit.predict._families.fields import field_table
+from cs336kit.predict._names import published
 from cs336kit.predict._settle import CHOICES
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.layouts import AXES, SCHEDULES, STAGES
-from cs336kit.predict.models import _published
 from cs336kit.predict.packed import PACKINGS
 from cs336kit.predict.programs import CACHES, EVERY_ATTENTION, PHASES
 
@@ -132,7 +132,7 @@ def test_options_are_understood_or_refused(function, data):
 
 
 FAMILIES = field_table()
-PUBLISHED = st.sampled_from([fields for fields in _published().values() if fields["model_type"] in FAMILIES])
+PUBLISHED = st.sampled_from([fields for fields in published().values() if fields["model_type"] in FAMILIES])
 
 
 @given(PUBLISHED, st.data())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit._cli.plan import answered
-from cs336kit._cli.words import in_options
+from cs336kit._cli.refusals import in_options
 from cs336kit.teach.explorers.bits import bits
 from cs336kit.teach.explorers.decoding import decoding
 from cs336kit.teach.explorers.explorer import Explorer, kind, marks

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from cs336kit.predict._common.checks import checked, fraction, known, shown
 from cs336kit.predict._common.checks import count as whole
 from cs336kit.predict._links import node_of
+from cs336kit.predict._names import unknown
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
-from cs336kit.predict.models import MODELS, unknown
+from cs336kit.predict.models import MODELS
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336kit.predict.optimizers import OPTIMIZERS
 from cs336kit.predict.packed import PACKINGS

@@ -5,13 +5,14 @@ from typing import Any
 
 from cs336kit.predict._common.checks import checked, fraction, known, shown
 from cs336kit.predict._links import link_speed, node_of
+from cs336kit.predict._names import unknown
 from cs336kit.predict._planner.chip import chip
 from cs336kit.predict._settle import LARGEST
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.devices import FLASH
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout
-from cs336kit.predict.models import MODELS, unknown
+from cs336kit.predict.models import MODELS
 from cs336kit.predict.packed import EXPERTS, PACKINGS
 from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig
