@@ -176,21 +176,29 @@ def reserved(events):
 @exercise(
     "04.4",
     mistakes={
-        "('A', ...)": "what does not fit crosses the link for every token: nearly 60 GB at 63 GB/s takes about a second.",
-        "('B', ...)": "a token passes the two halves one after the other, so both together read at the speed of one A100. "
+        "('A', ..., ...)": "one token at a time gives the copies nothing to hide behind: 141 GB over 63 GB/s take two seconds.",
+        "('B', ..., ...)": "a token passes the two halves one after the other, so both together read at the speed of one A100. "
         "Is there a machine that reads faster and holds it all? Print the memory_bytes of the H200.",
-        "('C', 1000 * 141.1e9 / 4.8e12)": "these are the milliseconds for one token. The task asks for tokens per second.",
-        "('C', 141e9 / 4.8e12)": "these are the seconds for one token. The task asks for tokens per second.",
-        "('C', 4.8e12 / 70.55e9)": "you read one byte for each parameter. In bf16 it has two.",
-        "('C', 3.35e12 / 141.1e9)": "this is what an H100 could read, but an H200 has a different bandwidth.",
+        "('C', 1000 * 141.1e9 / 4.8e12, ...)": "these are the milliseconds for one token. The task asks for tokens per second.",
+        "('C', 141e9 / 4.8e12, ...)": "these are the seconds for one token. The task asks for tokens per second.",
+        "('C', 4.8e12 / 70.55e9, ...)": "you read one byte for each parameter. In bf16 it has two.",
+        "('C', 3.35e12 / 141.1e9, ...)": "this is what an H100 could read, but an H200 has a different bandwidth.",
+        "('C', machine()[1], 1 + 15701 / 32768)": "copying and computing take turns in your A, but it has two buffers.",
+        "('C', machine()[1], 15701 / 32768)": "this is the copy of a layer ÷ the computation with it. Which of them sets the pace?",
+        "('C', machine()[1], 76.2)": "this is how much slower the link is than the memory of C. How long does a layer compute meanwhile?",
     },
     hints=(
         "Which machines hold 141.1 GB and 3 GB more? Look at what the driver reports, not at the label.",
-        "For each offer, which bytes are read from where for one token, and is that one after the other or at the same time?",
+        "For each offer, what is read from where for one token? And with 32,768 tokens, does a layer take longer to copy or to "
+        "compute? Section 3 has the formula for both.",
     ),
-    checked="an H200 holds it all, and reads all of it for each token.",
+    checked="an H200 holds it all, and reads all of it for each token; A computes as fast, and waits for one layer.",
     tolerance=0.03,
 )
 def machine():
     weights = 2 * predict.parameters(predict.MODELS["llama-3-70b"]).total
-    return "C", predict.accelerator("h200-sxm").bandwidth / weights
+    h100, h200 = map(predict.accelerator, ("h100-sxm", "h200-sxm"))
+    copy = weights / 80 / predict.pcie_bandwidth(5)
+    compute, at_c = (weights * 32768 / 80 / chip.peak("bf16") for chip in (h100, h200))
+    read = predict.pipeline_seconds(80, copy_seconds=copy, compute_seconds=compute, overlap=True)
+    return "C", h200.bandwidth / weights, read / (80 * at_c)

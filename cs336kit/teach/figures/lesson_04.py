@@ -8,7 +8,7 @@ from typing import Any
 from cs336kit.teach.figures.primitives import FAINT, QUIET, bars, listed, timeline
 from cs336kit.teach.figures.style import COLORS, Drawn, axes, described, tint
 
-#: A copy or a computation: (lane, number of the batch, start, end).
+#: A copy or a computation: (lane, number of what is copied, start, end).
 Span = tuple[str, int, float, float]
 #: (owner or None where it is free, size).
 Block = tuple[str | None, float]
@@ -28,9 +28,9 @@ def moving(bandwidths: Mapping[str, float], *, size_bytes: float) -> Drawn:
 
 @described
 def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1) -> Drawn:
-    """Copies and computations of each run on two lanes, and below them how many batches are on the device.
+    """Copies and computations of each run on two lanes, and below them how many buffers are occupied on the device.
 
-    A batch is on the device from the start of its copy to the end of its computation. to_ms: milliseconds in one unit of
+    A buffer is occupied from the start of a copy to the end of the computation with it. to_ms: milliseconds in one unit of
     the times, 1000 for the spans of `measure.overlap_timeline`.
     """
     figure, panels = axes(len(runs), height=0.5 + 1.45 * len(runs), sharex=True, squeeze=False)
@@ -41,16 +41,16 @@ def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1) -> Drawn:
         in_ms = [(lane, batch, start * to_ms, end * to_ms) for lane, batch, start, end in spans]
         lanes = timeline(ax, in_ms, {"copy": (2, 1), "compute": (1, 0)}, least=least)
         most = _occupied(ax, in_ms, least)
-        ax.set_yticks([2, 1, 0], ["copy", "compute", "on the device"])
+        ax.set_yticks([2, 1, 0], ["copy", "compute", "buffers"])
         ax.set_title(name, loc="left", fontsize=12)
         ax.set_ylim(-0.45, 2.45)
-        said.append(f"{name}: {lanes}, at most {most} on the device at once")
+        said.append(f"{name}: {lanes}, at most {most} occupied")
     panels[-1, 0].set_xlabel("time, ms")
-    return figure, f"copies, computations and batches on the device over time in ms. {'. '.join(said)}"
+    return figure, f"copies, computations and occupied buffers on the device over time in ms. {'. '.join(said)}"
 
 
 def _occupied(ax: Any, spans: Sequence[Span], least: float) -> int:
-    """Draw how many batches are on the device, as boxes with that number (none shorter than `least`); returns the largest."""
+    """Draw how many buffers are occupied, as boxes with that number (none shorter than `least`); returns the largest."""
     arrivals = [start for lane, _, start, _ in spans if lane == "copy"]
     leavings = [end for lane, *_, end in spans if lane == "compute"]
     times = sorted({*arrivals, *leavings})
