@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 [LESSON] = (ROOT / "notebooks").glob("07_*.ipynb")
 NAME = LESSON.stem
 #: The exercises of the lesson, and what they give.
-POINTS = {"points-07-1": 5, "points-07-2": 15, "points-07-3": 8, "points-07-4": 8}
+POINTS = {"points-07-1": 15, "points-07-2": 8, "points-07-3": 8, "points-07-4": 5}
 FASTEST = """def timed(machine, warmup, repeats):
     for _ in range(warmup):
         machine.launch()
@@ -80,8 +80,8 @@ def handed_in(course, student, *answers, first=(), change=lambda notebook: None,
     """A submission: the stubs of the released notebook, replaced by these answers, and cells before all others; changed."""
     notebook = nbformat.read(course / "release" / NAME / LESSON.name, as_version=4)
     stubs = [cell for cell in notebook.cells if "exercise" in cell.metadata.get("tags", [])]
-    for stub, answer in zip(stubs, answers, strict=False):
-        stub.source = answer
+    for stub, answer in zip(stubs, answers, strict=True):
+        stub.source = answer or stub.source
     notebook.cells[:0] = map(nbformat.v4.new_code_cell, first)
     change(notebook)
     folder = course / "submitted" / student / NAME
@@ -90,11 +90,11 @@ def handed_in(course, student, *answers, first=(), change=lambda notebook: None,
 
 
 def torn(notebook):
-    """The first task without the cell that gives its points, the second one gone, the third one's stub copied; from Colab."""
-    gone = ("points-07-1", "answer-07-2", "points-07-2")
+    """The first task gone, the second one's stub copied, the last one without the cell that gives its points; from Colab."""
+    gone = ("points-07-4", "answer-07-1", "points-07-1")
     named = [(cell.metadata.get("nbgrader", {}).get("grade_id"), cell) for cell in notebook.cells]
     notebook.cells = [cell for id, cell in named if id not in gone]
-    notebook.cells.append(copy.deepcopy(dict(named)["answer-07-3"]))
+    notebook.cells.append(copy.deepcopy(dict(named)["answer-07-2"]))
     notebook.nbformat_minor = 0
     notebook.metadata.update(colab={"provenance": []}, widgets={"application/vnd.jupyter.widget-state+json": {}})
     for cell in notebook.cells:
@@ -117,14 +117,14 @@ def course(tmp_path_factory):
         config.write("c.ExecutePreprocessor.shutdown_kernel = 'immediate'\n")
     nbgrader(folder, "generate_assignment", NAME)
 
-    named = zip(solutions, ("timed", "smallest_batch", "answer", "chain_seconds"), strict=True)
+    named = zip(solutions, ("smallest_batch", "answer", "chain_seconds", "timed"), strict=True)
     right = [re.sub(r"\bsolution\b", name, text[: text.index("teach.")]) for text, name in named]
     # One kernel for all that could do harm: none of it may keep what comes after it from its points.
     writes, own = WRITES.format(str(folder / "note.txt")), "open('note.txt', 'w').write('mine')"
     # nbgrader gives all points where none are shown.
     half = SHOWS.format("last_expr") + 'answer = ("B", 1.0, "A")'
-    handed_in(folder, "harms", LOOPS, writes + SHOWS.format("none"), half, right[3], first=(ENDLESS, own))
-    handed_in(folder, "torn", FASTEST, right[1], right[2], change=torn, encoding="utf-8-sig")
+    handed_in(folder, "harms", writes + SHOWS.format("none"), half, right[2], LOOPS, first=(ENDLESS, own))
+    handed_in(folder, "torn", right[0], right[1], None, FASTEST, change=torn, encoding="utf-8-sig")
     nbgrader(folder, "autograde", NAME)
     nbgrader(folder, "generate_feedback", NAME)
     return folder
@@ -155,11 +155,11 @@ def test_what_is_released_has_no_solution(course):
 
 
 def test_the_right_answers_get_all_points(points):
-    assert points("torn")[2] == points("harms")[3] == 8
+    assert points("torn")[1] == points("harms")[2] == 8
 
 
 def test_half_right_answers_get_a_part_and_the_feedback_names_the_mistake(course, points):
-    assert 0 < points("torn")[0] < 5 and points("harms")[2] == round(8 * 2 / 3, 2)
+    assert 0 < points("torn")[3] < 5 and points("harms")[1] == round(8 * 2 / 3, 2)
     assert "this is the fastest call; the task asks for the median." in feedback(course, "torn")
     assert "fewer bytes do shorten the time, because this layer is limited by reading its weights." in feedback(
         course, "harms"
@@ -167,23 +167,23 @@ def test_half_right_answers_get_a_part_and_the_feedback_names_the_mistake(course
 
 
 def test_a_stub_gets_nothing(course, points):
-    assert points("torn")[3] == 0 and "07.4 waiting" in feedback(course, "torn")
+    assert points("torn")[2] == 0 and "07.3 waiting" in feedback(course, "torn")
 
 
 def test_deleted_and_copied_cells_cost_no_points_of_other_tasks(points):
-    timed, gone, copied, stub = points("torn")
+    gone, copied, stub, timed = points("torn")
     assert timed > 0 and copied == 8 and gone == stub == 0
 
 
 def test_what_loops_is_stopped_and_the_other_points_are_kept(course, points):
-    loops, _, *others = points("harms")
+    _, *others, loops = points("harms")
     assert loops == 0 and all(others)
     page = feedback(course, "harms")
     assert "did not return within 2 seconds" in page and "KeyboardInterrupt" in page
 
 
 def test_what_writes_a_file_in_an_answer_is_stopped_and_a_cell_writes_into_its_own_folder(course, points):
-    _, writes, *others = points("harms")
+    writes, *others, _ = points("harms")
     assert writes == 0 and all(others) and "an answer may not do that here" in feedback(course, "harms")
     # nbgrader copies what lies beside the notebook into the feedback.
     own = {f"autograded/harms/{NAME}/note.txt", f"feedback/harms/{NAME}/note.txt"}

@@ -184,8 +184,8 @@ def reserved(events):
         "('C', 4.8e12 / 70.55e9, ...)": "you read one byte for each parameter. In bf16 it has two.",
         "('C', 3.35e12 / 141.1e9, ...)": "this is what an H100 could read, but an H200 has a different bandwidth.",
         "('C', machine()[1], 1 + 15701 / 32768)": "copying and computing take turns in your A, but it has two buffers.",
-        "('C', machine()[1], 15701 / 32768)": "this is the copy of a layer ÷ the computation with it. Which of them sets the pace?",
-        "('C', machine()[1], 76.2)": "this is how much slower the link is than the memory of C. How long does a layer compute meanwhile?",
+        "('C', machine()[1], 15701 / 32768)": "this is a layer's copy ÷ its computation. Which of them sets the pace?",
+        "('C', machine()[1], 76.2)": "the link is so much slower than C's memory, but how long does a layer compute meanwhile?",
     },
     hints=(
         "Which machines hold 141.1 GB and 3 GB more? Look at what the driver reports, not at the label.",

@@ -6,6 +6,109 @@ import statistics
 from cs336kit.teach.exercises.core import exercise
 
 
+@exercise(
+    "07.1",
+    cases={
+        "an A100, D = 8192": (153, 8192, 2),
+        "an H100, D = 8192": (295, 8192, 2),
+        "an H100, D = 4096": (295, 4096, 2),
+        "an H100, D = 256": (295, 256, 2),
+        "ridge 64, D = 512, fp32": (64, 512, 4),
+        "a chip with ridge 1": (1, 64, 2),
+        "a ridge of exactly D/p": (32, 64, 2),
+        "a ridge just below D/p": (32 - 2**-9, 64, 2),
+        "a ridge that one token passes": (0.25, 64, 2),
+        "a ridge of 0": (0, 64, 2),
+    },
+    mistakes={
+        "ridge * p // 2": "you counted the weight's bytes alone. Inputs and outputs are moved, too.",
+        "right and (right - 1 or 1)": "that is one token short: its intensity is still below the ridge. Round up.",
+        "None if right and right > d else right": "a batch does reach the ridge here, a large one. None is for a ridge that no "
+        "batch reaches, so do not give up at some number.",
+        "right_if(ridge=2 * ridge)": "the factor 2 of the FLOPs (a multiply and an add) is missing.",
+        "right_if(p=2) if p != 2 else right_if(p=1)": "that is right for elements of a different size. Here they have p bytes.",
+        "right or math.ceil(p * d * d * ridge / (2 * d * (d - p * ridge) or -1))": "no batch reaches a ridge of D/p: None.",
+        "right or 0": "no batch reaches the ridge here. Return None, which is not the same as 0.",
+    },
+    hints=(
+        "As tokens grow, where does the intensity of a square layer go? Is the ridge always below that limit?",
+        "Write FLOPs ≥ ridge × bytes with all three matrices in the bytes, and collect the tokens on one side. Ask what "
+        "it means if their factor is zero or negative, and round so that the ridge is really reached.",
+    ),
+    checked="an A100 and an H100 at several widths, fp32, a layer too narrow for any batch, and a ridge of 1.",
+)
+def smallest_batch(ridge, d, p):
+    # 2Bd²/(p(2Bd + d²)) ≥ ridge, solved for B.
+    below = 2 * d * (d - p * ridge)
+    return None if below <= 0 else max(1, math.ceil(p * d * d * ridge / below))
+
+
+@exercise(
+    "07.2",
+    mistakes={
+        "('A', ..., ...)": "with 8 tokens the chip does 8 FLOPs for each byte of weights. What is it waiting for?",
+        "('C', ..., ...)": "the activation has few numbers beside the 67 million weights, all of which are read.",
+        "('B', 1.0, ...)": "fewer bytes do shorten the time, because this layer is limited by reading its weights.",
+        "('B', ..., 'B')": "with 4,096 tokens each weight is used so often that its bytes hardly matter. What is the limit then?",
+        "('B', ..., 'C')": "with 4,096 tokens the product takes most of the time. What limits a product of this size?",
+    },
+    hints=(
+        "Place the layer under the roof of section 1, with 8 tokens and with 4,096. On which side of the ridge is it?",
+        "For each plan, ask which of FLOPs, bytes, peak and bandwidth it changes, and whether that one limits the layer.",
+    ),
+    checked="reading the weights limits the layer at 8 tokens, and B halves their bytes; at 4,096 the peak does, "
+    "and A doubles it.",
+    tolerance=0.03,
+)
+def what_to_buy():
+    tokens, d, peak, bandwidth = 8, 8192, 989.4e12, 3.35e12
+    flops, activations = 2 * tokens * d * d, 2 * 2 * tokens * d
+    before, after = (max(flops / peak, (size * d * d + activations) / bandwidth) for size in (2, 1))
+    return "B", before / after, "A"
+
+
+_SOFTMAX = [(1e6, 2e6, 2e6), (1e6, 2e6, 2e6), (2e6, 2e6, 2e6)]
+_MIXED = [(5e9, 1e6, 1e6), (1e6, 1e6, 1e6)]
+#: It widens and narrows, so that no two of its reads and writes are alike.
+_UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
+
+
+@exercise(
+    "07.3",
+    cases={
+        "three element-wise steps, one by one": (_SOFTMAX, 1e12, 1e12, False),
+        "three element-wise steps, fused": (_SOFTMAX, 1e12, 1e12, True),
+        "a heavy step and a light one, one by one": (_MIXED, 1e12, 1e12, False),
+        "a heavy step and a light one, fused": (_MIXED, 1e12, 1e12, True),
+        "steps of uneven bytes, fused": (_UNEVEN, 1e12, 1e12, True),
+        "steps of uneven bytes, one by one": (_UNEVEN, 1e12, 1e12, False),
+        "steps of uneven bytes with fast memory, fused": (_UNEVEN, 1e12, 1e13, True),
+        "a single step, fused": ([(3e3, 1e3, 2e3)], 1e3, 1e3, True),
+    },
+    mistakes={
+        "sum(f / peak + (r + w) / bandwidth for f, r, w in steps)": "computing and moving overlap: take the longer, not the sum.",
+        "right_if(fused=False)": "that is for separate kernels. Fused, what one step writes for the next stays on the chip.",
+        "right_if(fused=True)": "that is the time of a fused kernel. Separate steps each read and write memory.",
+        "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "separate kernels "
+        "have a maximum each, and a fused one moves only the first input and the last output.",
+        "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, but all of them run.",
+        "right_if(steps=[*steps[:-1], (*steps[-1][:2], 0)]) if fused else right": "you left out the last write. The result "
+        "has to reach memory.",
+    },
+    hints=(
+        "What goes to memory between two separate kernels, and what between two steps of one kernel?",
+        "Separate kernels wait for one another, so each has its own longer side. One kernel has a single longer side, and only "
+        "its ends touch memory.",
+    ),
+    checked="element-wise chains, a mixed one and an uneven one, fused and not, with slow and fast memory, and a single step.",
+)
+def chain_seconds(steps, peak, bandwidth, fused):
+    """steps: (flops, bytes read, bytes written) in order; each reads what the one before it wrote."""
+    if not fused:
+        return sum(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)
+    return max(sum(f for f, _, _ in steps) / peak, (steps[0][1] + steps[-1][2]) / bandwidth)
+
+
 class Machine:
     """Works behind your back: launch() orders and returns, wait() returns when all is done, clock() tells the seconds.
 
@@ -44,7 +147,7 @@ def _all_at_once(machine, warmup, repeats):
 
 
 @exercise(
-    "07.1",
+    "07.4",
     cases={
         "calls that take 1 s": (Machine(1.0), 1, 5),
         "a first call of 9 s": (Machine(9.0, 1.0), 1, 1),
@@ -80,106 +183,3 @@ def timed(machine, warmup, repeats, *, before=True, after=True, middle=statistic
             machine.wait()
         times.append(machine.clock() - start)
     return middle(times)
-
-
-@exercise(
-    "07.2",
-    cases={
-        "an A100, D = 8192": (153, 8192, 2),
-        "an H100, D = 8192": (295, 8192, 2),
-        "an H100, D = 4096": (295, 4096, 2),
-        "an H100, D = 256": (295, 256, 2),
-        "ridge 64, D = 512, fp32": (64, 512, 4),
-        "a chip with ridge 1": (1, 64, 2),
-        "a ridge of exactly D/p": (32, 64, 2),
-        "a ridge just below D/p": (32 - 2**-9, 64, 2),
-        "a ridge that one token passes": (0.25, 64, 2),
-        "a ridge of 0": (0, 64, 2),
-    },
-    mistakes={
-        "ridge * p // 2": "you counted the weight's bytes alone. Inputs and outputs are moved, too.",
-        "right and (right - 1 or 1)": "that is one token short: its intensity is still below the ridge. Round up.",
-        "None if right and right > d else right": "a batch does reach the ridge here, a large one. None is for a ridge that no "
-        "batch reaches, so do not give up at some number.",
-        "right_if(ridge=2 * ridge)": "the factor 2 of the FLOPs (a multiply and an add) is missing.",
-        "right_if(p=2) if p != 2 else right_if(p=1)": "that is right for elements of a different size. Here they have p bytes.",
-        "right or math.ceil(p * d * d * ridge / (2 * d * (d - p * ridge) or -1))": "no batch reaches a ridge of D/p: None.",
-        "right or 0": "no batch reaches the ridge here. Return None, which is not the same as 0.",
-    },
-    hints=(
-        "As tokens grow, where does the intensity of a square layer go? Is the ridge always below that limit?",
-        "Write FLOPs ≥ ridge × bytes with all three matrices in the bytes, and collect the tokens on one side. Ask what "
-        "it means if their factor is zero or negative, and round so that the ridge is really reached.",
-    ),
-    checked="an A100 and an H100 at several widths, fp32, a layer too narrow for any batch, and a ridge of 1.",
-)
-def smallest_batch(ridge, d, p):
-    # 2Bd²/(p(2Bd + d²)) ≥ ridge, solved for B.
-    below = 2 * d * (d - p * ridge)
-    return None if below <= 0 else max(1, math.ceil(p * d * d * ridge / below))
-
-
-@exercise(
-    "07.3",
-    mistakes={
-        "('A', ..., ...)": "with 8 tokens the chip does 8 FLOPs for each byte of weights. What is it waiting for?",
-        "('C', ..., ...)": "the activation has few numbers beside the 67 million weights, all of which are read.",
-        "('B', 1.0, ...)": "fewer bytes do shorten the time, because this layer is limited by reading its weights.",
-        "('B', ..., 'B')": "with 4,096 tokens each weight is used so often that its bytes hardly matter. What is the limit then?",
-        "('B', ..., 'C')": "with 4,096 tokens the product takes most of the time. What limits a product of this size?",
-    },
-    hints=(
-        "Place the layer under the roof of section 3, with 8 tokens and with 4,096. On which side of the ridge is it?",
-        "For each plan, ask which of FLOPs, bytes, peak and bandwidth it changes, and whether that one limits the layer.",
-    ),
-    checked="reading the weights limits the layer at 8 tokens, and B halves their bytes; at 4,096 the peak does, "
-    "and A doubles it.",
-    tolerance=0.03,
-)
-def what_to_buy():
-    tokens, d, peak, bandwidth = 8, 8192, 989.4e12, 3.35e12
-    flops, activations = 2 * tokens * d * d, 2 * 2 * tokens * d
-    before, after = (max(flops / peak, (size * d * d + activations) / bandwidth) for size in (2, 1))
-    return "B", before / after, "A"
-
-
-_SOFTMAX = [(1e6, 2e6, 2e6), (1e6, 2e6, 2e6), (2e6, 2e6, 2e6)]
-_MIXED = [(5e9, 1e6, 1e6), (1e6, 1e6, 1e6)]
-#: It widens and narrows, so that no two of its reads and writes are alike.
-_UNEVEN = [(5e5, 3e6, 9e6), (1e6, 9e6, 5e6), (5e5, 5e6, 8e6)]
-
-
-@exercise(
-    "07.4",
-    cases={
-        "three element-wise steps, one by one": (_SOFTMAX, 1e12, 1e12, False),
-        "three element-wise steps, fused": (_SOFTMAX, 1e12, 1e12, True),
-        "a heavy step and a light one, one by one": (_MIXED, 1e12, 1e12, False),
-        "a heavy step and a light one, fused": (_MIXED, 1e12, 1e12, True),
-        "steps of uneven bytes, fused": (_UNEVEN, 1e12, 1e12, True),
-        "steps of uneven bytes, one by one": (_UNEVEN, 1e12, 1e12, False),
-        "steps of uneven bytes with fast memory, fused": (_UNEVEN, 1e12, 1e13, True),
-        "a single step, fused": ([(3e3, 1e3, 2e3)], 1e3, 1e3, True),
-    },
-    mistakes={
-        "sum(f / peak + (r + w) / bandwidth for f, r, w in steps)": "computing and moving overlap: take the longer, not the sum.",
-        "right_if(fused=False)": "that is for separate kernels. Fused, what one step writes for the next stays on the chip.",
-        "right_if(fused=True)": "that is the time of a fused kernel. Separate steps each read and write memory.",
-        "max(sum(f for f, _, _ in steps) / peak, sum(r + w for _, r, w in steps) / bandwidth)": "separate kernels "
-        "have a maximum each, and a fused one moves only the first input and the last output.",
-        "max(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)": "you took the longest step, but all of them run.",
-        "right_if(steps=[*steps[:-1], (*steps[-1][:2], 0)]) if fused else right": "you left out the last write. The result "
-        "has to reach memory.",
-    },
-    hints=(
-        "What goes to memory between two separate kernels, and what between two steps of one kernel?",
-        "Separate kernels wait for one another, so each has its own longer side. One kernel has a single longer side, and only "
-        "its ends touch memory.",
-    ),
-    checked="element-wise chains, a mixed one and an uneven one, fused and not, with slow and fast memory, and a single step.",
-)
-def chain_seconds(steps, peak, bandwidth, fused):
-    """steps: (flops, bytes read, bytes written) in order; each reads what the one before it wrote."""
-    if not fused:
-        return sum(max(f / peak, (r + w) / bandwidth) for f, r, w in steps)
-    return max(sum(f for f, _, _ in steps) / peak, (steps[0][1] + steps[-1][2]) / bandwidth)

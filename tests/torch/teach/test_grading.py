@@ -10,7 +10,7 @@ from cs336kit.teach.exercises import core, exercise, load, running
 from cs336kit.teach.exercises.grading import grade
 
 #: Among them a decision, cases that a function without a body meets, and answers that change what they are given.
-IDS = ("01.2", "02.2", "05.5", "07.2", "07.3", "13.3", "19.1", "19.5")
+IDS = ("01.2", "02.2", "05.5", "07.1", "07.2", "13.3", "19.1", "19.5")
 
 
 @pytest.fixture
@@ -125,13 +125,13 @@ def test_an_answer_that_raises_in_some_cases_gets_the_others(area):
 
 
 def test_of_a_decision_each_part_counts(capsys):
-    right = load("07.3").reference()
-    assert grade("07.3", right, of=9) == 9
-    assert grade("07.3", (right[0].lower(), 1.0, right[2]), of=9) == 6
+    right = load("07.2").reference()
+    assert grade("07.2", right, of=9) == 9
+    assert grade("07.2", (right[0].lower(), 1.0, right[2]), of=9) == 6
     assert capsys.readouterr().out.endswith("Right parts: 2 of 3.\n")
-    assert grade("07.3", (right[0], ..., ...), of=9) == 3
+    assert grade("07.2", (right[0], ..., ...), of=9) == 3
     for nothing in (..., (..., ..., ...), right[:2], "B", None, [*right, 1]):
-        assert grade("07.3", nothing, of=9) == 0
+        assert grade("07.2", nothing, of=9) == 0
 
 
 def test_a_function_that_the_task_forbids_gets_nothing():
