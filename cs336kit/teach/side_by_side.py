@@ -32,8 +32,8 @@ def side_by_side(said: Program, ran: TracedProgram, quantity: str = "flops") -> 
     for call in ran.operations:
         _add(counted, f"{call.place} {call.name}".strip(), getattr(call, quantity))
     predicted: dict[str, int] = {}
-    for name, op, new in _one_by_one(said.items, {"block": -1, "expert": -1}, set(), frozenset()):
-        _add(predicted, name, op.forward_flops if quantity == "flops" else new)
+    for name, flops, new in _one_by_one(said.items, {"block": -1, "expert": -1}, set(), frozenset()):
+        _add(predicted, name, flops if quantity == "flops" else new)
     return compare(Breakdown(predicted, unit=unit), Breakdown(counted, unit=unit), how="counted")
 
 
@@ -44,8 +44,8 @@ def _add(parts: dict[str, int], name: str, amount: int) -> None:
 
 def _one_by_one(
     items: tuple[Item, ...], places: dict[str, int], seen: set, parts: frozenset[str]
-) -> Iterator[tuple[str, Op, int]]:
-    """Every run of every operation: its name, the operation, and the bytes that it is the first to keep.
+) -> Iterator[tuple[str, int, int]]:
+    """Every run of every operation: its name, its FLOPs, and the bytes that it is the first to keep.
 
     `parts` are those of all places of the block.
     """
@@ -57,12 +57,17 @@ def _one_by_one(
                 if item.name == "block":
                     places.update(block=places["block"] + 1, expert=-1)
                 # What is made and kept in one run is new in the next.
-                yield from _one_by_one(item.items, places, set(seen), parts)
+                run = _one_by_one(item.items, places, set(seen), parts)
+                if item.checkpoint is None:
+                    yield from run
+                else:
+                    yield from ((name, flops, 0) for name, flops, _ in run)
+                    yield "checkpoint", 0, item.checkpoint.bytes
         elif isinstance(item, Op):
             places["expert"] += item.kind == "compare"
             new = {storage for storage in item.keeps if not storage.leaf and storage.name != "indices"} - seen
             seen |= new
-            yield _name(item, places, parts), item, sum(storage.bytes for storage in new)
+            yield _name(item, places, parts), item.forward_flops, sum(storage.bytes for storage in new)
 
 
 def _name(op: Op, places: dict[str, int], parts: frozenset[str]) -> str:

@@ -72,6 +72,17 @@ def test_every_operation_is_predicted(config, attention, precision):
         assert len(rows) > 10 and all(row.endswith("exact") for row in rows)
 
 
+@pytest.mark.parametrize("config", [GPT, LLAMA], ids=["GPT-2", "Llama"])
+def test_a_checkpointed_block_keeps_its_input(config):
+    model, tokens = lm.DecoderOnly(config, checkpointing=True), torch.randint(config.vocab, (3, 16))
+    ran = measure.program(model, lambda: F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()))
+    said = predict.program(config, batch=3, sequence=16, checkpointing=True)
+    for quantity in ("flops", "saved_bytes"):
+        rows = repr(teach.side_by_side(said, ran, quantity)).splitlines()[1:]
+        assert all(row.endswith("exact") for row in rows)
+    assert any(row.startswith("checkpoint ") for row in rows)
+
+
 def test_a_missing_operation_shows():
     ran, _ = traced(GPT, "fp32", "eager")
     said = predict.program(dataclasses.replace(GPT, dropout=0.0), batch=3, sequence=16)
