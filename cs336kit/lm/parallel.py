@@ -64,7 +64,11 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
 
 
 class Parallel(nn.Module):
-    """What `parallelize` returns: `module` is this rank's part of the model."""
+    """What `parallelize` returns: `module` is this rank's part of the model.
+
+    To save and load it, every rank gives `save_checkpoint` a path of its own, its `module` and its optimizer (with zero1 and
+    zero2 the `inner` one). With fsdp, `gathered` returns the tensors to save.
+    """
 
     def __init__(self, model: DecoderOnly, layout: Layout):
         super().__init__()
