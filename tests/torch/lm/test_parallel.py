@@ -255,7 +255,9 @@ def test_every_rank_resumes_from_a_checkpoint_of_its_own(layout, tmp_path):
         return ranks.gathered()
 
     for loads, pair in ((False, parts), (True, [third, fourth])):
-        found = on_threads(2, lambda number, loads=loads, pair=pair: trained(pair[number], tmp_path / str(number), loads))
+        found = on_threads(
+            2, lambda number, loads=loads, pair=pair: trained(pair[number], tmp_path / str(number), loads)
+        )
         if not loads:
             wanted = found
     for name, tensor in wanted[0].items():
