@@ -75,13 +75,13 @@ def attention(
     if query.dim() == 2:
         one = (tensor.unsqueeze(0) for tensor in (query, key, value))  # with an axis of one head
         return attention(*one, mask=mask, method=method, window=window, dropout=dropout, softcap=softcap).squeeze(0)
-    (*axes, A, Sq, h), (*key_axes, K, Skv, _) = query.shape, key.shape
+    (*axes, A, Sq, h), (*key_axes, K, Skv, key_width) = query.shape, key.shape
     if A % K:
         raise ValueError(f"{A} query heads and {K} key/value heads: the second must divide the first.")
-    if axes != key_axes or key.shape[:-1] != value.shape[:-1]:
+    if axes != key_axes or h != key_width or key.shape[:-1] != value.shape[:-1]:
         raise ValueError(
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit: their leading "
-            "axes must be equal, and there must be as many keys as values."
+            "axes must be equal, queries as wide as keys, and there must be as many keys as values."
         )
     if mask is not None and window is not None:
         raise ValueError("mask and window are both given: put the window into the mask.")

@@ -78,7 +78,9 @@ def _row(tokens: Tokens, sequence: int) -> np.ndarray:
     """The tokens as an array, long enough for one sequence and its target."""
     data = np.asarray(tokens.tokens if isinstance(tokens, TokenFile) else tokens)  # a memory map: the same pages
     if data.ndim != 1 or data.dtype.kind not in "iu":
-        raise ValueError(f"tokens must be one row of whole numbers, got {data.dtype} of shape {data.shape}.")
+        raise ValueError(
+            f"tokens must be one row of whole numbers, got {data.dtype} of shape {data.shape}: for a text, give encode(text)."
+        )
     if len(data) <= sequence:
         raise ValueError(
             f"sequence={sequence} needs {sequence + 1} tokens (its target is one token ahead), and "

@@ -192,7 +192,10 @@ def check_tokens(tokens: Tensor) -> None:
     if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
         tensor = isinstance(tokens, Tensor)
         given = f"{tokens.dtype} of shape {tuple(tokens.shape)}" if tensor else type(tokens).__name__
-        raise ValueError(f"tokens must be a tensor (B, S) of int64 or int32, got {given}.")
+        raise ValueError(
+            f"tokens must be a tensor (B, S) of int64 or int32, got {given}: for one text, give "
+            "torch.tensor(lm.encode(text)).long()[None]."
+        )
 
 
 def check_positions(config: TransformerConfig, positions: int) -> None:
@@ -225,7 +228,7 @@ class Llama(DecoderOnly):
     """Token ids (B, S) → logits (B, S, V) with RMSNorm, rotary positions, grouped causal SDPA and SwiGLU.
 
     No biases, or those of query, key and value (Qwen2); a sliding window (Mistral) and experts (Mixtral) where the
-    configuration has them. A configuration with another norm, other positions or another MLP raises ValueError.
+    configuration has them. Any but norm="rmsnorm", positions="rope" and mlp="swiglu" in it raises ValueError.
     `rope_base` is 10 000 for Llama 1 and 2, 500 000 for Llama 3; the options are those of DecoderOnly.
     Source: Touvron et al. 2023, section 2.2.
     """

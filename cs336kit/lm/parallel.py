@@ -27,8 +27,9 @@ AXES = ("pp", "dp", "shards", "ep", "tp")
 
 
 def parallelize(model: DecoderOnly, layout: Layout | str) -> "Parallel":
-    """This rank's part of a decoder under a layout; every rank of the process group calls it with the same model.
+    """This rank's part of a decoder under a layout; every rank of the process group calls it, with the same configuration.
 
+    The weights are those of the first rank, which sends them to the others: replicas that start differently would stay so.
     dp averages the gradients, zero1 and zero2 shard the optimizer's state (and the gradients) by rows, fsdp is torch's
     fully_shard, tp and sp divide heads, MLP and vocabulary, pp the blocks (torch's pipelining), ep the experts.
     Losses and gradients equal those of the undivided model on the whole batch, up to rounding.
@@ -64,12 +65,18 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
 
 
 class Parallel(nn.Module):
-    """What `parallelize` returns: `module` is this rank's part of the model."""
+    """What `parallelize` returns: `module` is this rank's part of the model.
+
+    To save and load it, every rank gives `save_checkpoint` a path of its own, its `module` and its optimizer (with zero1 and
+    zero2 the `inner` one). With fsdp, `gathered` returns the tensors to save.
+    """
 
     def __init__(self, model: DecoderOnly, layout: Layout):
         super().__init__()
         started = dist.is_available() and dist.is_initialized()
         check_runnable(model, layout, dist.get_world_size() if started else 1)
+        for tensor in model.state_dict().values() if started else ():
+            dist.broadcast(tensor, 0)
         self.layout, self.config = layout, model.config
         self.where = next(model.parameters()).device
         sizes = {axis: getattr(layout, axis) for axis in AXES}

@@ -174,11 +174,17 @@ class Trace(TorchFunctionMode):
     def _pack(self, tensor: Tensor) -> _Handle:
         frame = self._stack[-1] if self._stack else OUTSIDE
         if not frame.operation:
-            frame = Frame(frame.module, _function_outside_torch())
+            frame = self._outside_torch(frame.module)
         # Detached: an operation's own output would refer to the graph that holds the handle, and never be freed.
         handle = _Handle(tensor.detach(), frame)
         self._saved.append(weakref.ref(handle))
         return handle
+
+    def _outside_torch(self, module: str) -> Frame:
+        """What saves a tensor without a torch function, and owns the newest node, unless its own code made another one."""
+        made = Frame(module, _function_outside_torch())
+        known = self._owner.setdefault(_torch.next_node() - 1, made)
+        return known if known.operation == made.operation else made
 
 
 def _function_outside_torch() -> str:

@@ -89,7 +89,8 @@ def program(model: nn.Module, loss: Callable[[], Tensor], *, backward: bool = Fa
 
     The list has every call of a torch function that allocates a storage, multiplies matrices, writes in place or saves a
     tensor, but no views. Nested calls belong to the outer function (`F.cross_entropy` is one operation). `backward=True`
-    also runs the backward pass, attributes it to the operations, and leaves the gradients. Conventions as in
+    also runs the backward pass, attributes it to the operations (then also to a view whose gradient is a new tensor), and
+    leaves the gradients. `teach.side_by_side` compares the list with that of `predict.program`. Conventions as in
     `measure.flops`, `saved_activation_bytes` and `memory_timeline`: beyond what existed before, without scratch memory.
     Errors: TypeError if `loss` cannot be called, ValueError for old gradients or a result that is not a scalar with a graph.
     """

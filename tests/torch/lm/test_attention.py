@@ -110,10 +110,9 @@ def test_refuses():
     with pytest.raises(ValueError, match="window must be"):
         lm.causal_mask(3, 3, window=0)
     query, key, value = qkv()
-    with pytest.raises(ValueError, match="their leading axes must be equal, and there must be as many keys as values"):
-        lm.attention(query, key[:1], value[:1])
-    with pytest.raises(ValueError, match="their leading axes must be equal, and there must be as many keys as values"):
-        lm.attention(query, key, value[:, :, :4])
+    for misfits in ((key[:1], value[:1]), (key, value[:, :, :4]), (key[..., :3], value)):
+        with pytest.raises(ValueError, match="leading axes must be equal, queries as wide as keys, and"):
+            lm.attention(query, *misfits)
     with pytest.raises(ValueError, match="mask and window are both given"):
         lm.attention(query, key, value, mask=torch.ones(5, 5, dtype=torch.bool), window=2)
 

@@ -62,8 +62,9 @@ def test_bad_arguments():
     for bad in (dict(batch=0), dict(sequence=2.5), dict(generator=None), dict(generator=7)):
         with pytest.raises(ValueError, match=next(iter(bad))):
             get_batch(np.arange(100), **{"batch": 1, "sequence": 4, "generator": generator(), **bad})
-    with pytest.raises(ValueError, match="one row of whole numbers"):
-        get_batch(np.zeros((4, 4)), batch=1, sequence=2, generator=generator())
+    for tokens in (np.zeros((4, 4)), "a text"):
+        with pytest.raises(ValueError, match=r"one row of whole numbers.* for a text, give encode\(text\)"):
+            get_batch(tokens, batch=1, sequence=2, generator=generator())
 
 
 def test_position_is_saved_and_restored():

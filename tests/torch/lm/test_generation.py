@@ -70,6 +70,9 @@ def test_refuses():
             ValueError, match=r"tokens must be a tensor \(B, S\) of int64 or int32, got (torch.int64|list)"
         ):
             lm.generate(model, given, new_tokens=2)
+    with pytest.raises(ValueError, match=r"got ndarray: for one text, give torch.tensor\(lm.encode\(text\)\).long"):
+        lm.generate(model, lm.encode("text"), new_tokens=2)
+    lm.generate(model, torch.tensor(lm.encode("\0\1")).long()[None], new_tokens=2)
     with pytest.raises(ValueError, match="new_tokens must be"):
         lm.generate(model, prompt, new_tokens=0)
     with pytest.raises(ValueError, match="temperature must be"):

@@ -234,6 +234,52 @@ def test_what_is_frozen_stays_and_a_second_optimizer_takes_over(layout):
                 torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.parametrize("layout", ["dp=2", "tp=2"])
+def test_all_ranks_start_with_the_weights_of_the_first(layout):
+    first, second = lm.DecoderOnly(GPT), lm.DecoderOnly(GPT)
+    wanted = {name: parameter.detach().clone() for name, parameter in first.named_parameters()}
+
+    def rank(number):
+        ranks = lm.parallelize((first, second)[number], layout)
+        return {
+            name: parameter.detach().clone() for name, parameter in ranks.module.named_parameters()
+        }, ranks.gathered()
+
+    (own, gathered), (other, _) = on_threads(2, rank)
+    assert layout == "tp=2" or all(torch.equal(own[name], other[name]) for name in own)
+    assert all(torch.equal(gathered[name], tensor) for name, tensor in wanted.items())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", ["zero1=2", "zero2=2", "tp=2", "pp=2"])
+def test_every_rank_resumes_from_a_checkpoint_of_its_own(layout, tmp_path):
+    *parts, third, fourth = models(GPT, 4)
+    x, y = torch.randint(61, (2, 4, 12))
+
+    def trained(part, path, loads):
+        ranks = lm.parallelize(part, layout)
+        optimizer = ranks.optimizer(sgd)
+        kept = {"model": ranks.module, "optimizer": getattr(optimizer, "inner", optimizer)}
+        if loads:
+            lm.load_checkpoint(path, **kept, restore_rng=False)
+        for step in range(int(loads), 3):
+            ranks.backward(x, y)
+            optimizer.step()
+            optimizer.zero_grad()
+            if step == 0:
+                lm.save_checkpoint(path, **kept)
+        return ranks.gathered()
+
+    for loads, pair in ((False, parts), (True, [third, fourth])):
+        found = on_threads(
+            2, lambda number, loads=loads, pair=pair: trained(pair[number], tmp_path / str(number), loads)
+        )
+        if not loads:
+            wanted = found
+    for name, tensor in wanted[0].items():
+        assert torch.equal(found[0][name], tensor)
+
+
 def test_a_second_batch_waits_until_the_gradients_of_the_first_are_gone():
     model, x = lm.DecoderOnly(LLAMA), torch.randint(61, (4, 16))
     ranks = lm.parallelize(model, "dp=1")

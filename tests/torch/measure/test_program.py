@@ -130,6 +130,20 @@ def test_a_function_of_ones_own_and_the_peak_of_forward():
     assert (traced.peak_bytes, traced.peak_at) == (48, "mul")
 
 
+def test_the_backward_pass_of_ones_own_function_is_in_its_row():
+    layer, x = nn.Linear(6, 6, bias=False), torch.randn(6)
+    traced = measure.program(layer, lambda: Square.apply(Square.apply(layer(x))).sum(), backward=True)
+    assert [(op.name, op.saved_bytes, op.backward_bytes) for op in traced.operations] == [
+        ("linear", 24, 144),
+        ("mul", 0, 0),
+        ("autograd.Function", 24, 24),
+        ("mul", 0, 0),
+        ("autograd.Function", 24, 24),
+        ("sum", 0, 0),
+        ("autograd", 0, 4),
+    ]
+
+
 def test_a_result_that_nobody_keeps_was_alive_when_its_operation_returned():
     x = torch.randn(6)
 

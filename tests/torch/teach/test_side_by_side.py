@@ -16,6 +16,15 @@ LLAMA = TransformerConfig(
     mlp="swiglu", norm="rmsnorm", positions="rope", bias="none", tied_head=False,
 )  # fmt: skip
 MIXTRAL = dataclasses.replace(LLAMA, experts=3, experts_per_token=2, d_ff=96)
+#: Norms on both sides of a branch (Gemma), and those of heads, of the embedding and inside a branch.
+NORMS = dataclasses.replace(
+    LLAMA, norm_placement="sandwich", qk_norm="head", embedding_norm=True, inner_norms=True, attention_softcap=30.0
+)
+#: Norms behind a branch only (OLMo 2), and a layer without experts between those with a shared one.
+SHARED = dataclasses.replace(
+    MIXTRAL, layers=3, norm_placement="post", shared_d_ff=40, shared_gate=True, sparse_layers=(True, False),
+    dense_d_ff=80,
+)  # fmt: skip
 LATENT = dataclasses.replace(LLAMA, kv_heads=None, kv_latent=24, rotary_dim=8, query_latent=20)
 
 
@@ -38,7 +47,8 @@ def traced(config, precision, attention):
             return F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
 
     if config.experts:
-        hooks = [block.mlp.register_forward_hook(share) for block in model.blocks]
+        mixtures = [module for module in model.modules() if isinstance(module, lm.MixtureOfExperts)]
+        hooks = [mixture.register_forward_hook(share) for mixture in mixtures]
         loss()
         for hook in hooks:
             hook.remove()
@@ -47,7 +57,11 @@ def traced(config, precision, attention):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("config", [GPT, LLAMA, MIXTRAL, LATENT], ids=["GPT-2", "Llama", "Mixtral", "DeepSeek"])
+@pytest.mark.parametrize(
+    "config",
+    [GPT, LLAMA, MIXTRAL, LATENT, NORMS, SHARED],
+    ids=["GPT-2", "Llama", "Mixtral", "DeepSeek", "norms", "shared"],
+)
 def test_every_operation_is_predicted(config, attention, precision):
     ran, shares = traced(config, precision, attention)
     said = predict.program(config, batch=3, sequence=16, precision=precision, attention=attention, expert_tokens=shares)
@@ -56,6 +70,17 @@ def test_every_operation_is_predicted(config, attention, precision):
         rows = table.splitlines()[1:]
         assert f"{total:,}" in rows[-1] and total
         assert len(rows) > 10 and all(row.endswith("exact") for row in rows)
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA], ids=["GPT-2", "Llama"])
+def test_a_checkpointed_block_keeps_its_input(config):
+    model, tokens = lm.DecoderOnly(config, checkpointing=True), torch.randint(config.vocab, (3, 16))
+    ran = measure.program(model, lambda: F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()))
+    said = predict.program(config, batch=3, sequence=16, checkpointing=True)
+    for quantity in ("flops", "saved_bytes"):
+        rows = repr(teach.side_by_side(said, ran, quantity)).splitlines()[1:]
+        assert all(row.endswith("exact") for row in rows)
+    assert any(row.startswith("checkpoint ") for row in rows)
 
 
 def test_a_missing_operation_shows():
