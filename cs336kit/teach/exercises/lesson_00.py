@@ -78,7 +78,10 @@ def largest(accelerators, memory_gb, whole, split):
         "right_if(memory_bytes=math.inf)": "you forgot the memory: weights, gradients and averages do not fit.",
         "right_if(memory_bytes=memory_bytes / accelerators)": "that fits on one accelerator. Sharded, all of them share the "
         "16 bytes.",
-        "right_if(peak=math.inf)": "you forgot the time, or a square root: with N = ratio · P the FLOPs grow with P · P.",
+        "right_if(peak=math.inf)": "you forgot the time, or a square root: with N = ratio · P the FLOPs grow with P · P. Without "
+        "the root the time allows billions of times as many parameters, so the memory alone decides.",
+        "int(accelerators * peak * mfu * DAY * days / (6 * ratio))": "that is P · P, for with N = ratio · P the FLOPs grow "
+        "with P · P. Take the square root (and the memory is a limit, too).",
         "right_if(mfu=3 * mfu)": "you counted the forward pass alone. Training costs three times as much.",
         "right_if(ratio=20)": "you wrote 20 where the argument `ratio` belongs.",
         "right_if(ratio=1 / ratio)": "you multiplied by the ratio where it divides: more tokens leave a smaller model.",

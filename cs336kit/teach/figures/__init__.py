@@ -6,7 +6,7 @@ cells of memory, a graph, a timeline. The alt text of each says what it drew.
 # ruff: noqa: F401 (a lesson calls every figure as teach.figures.<name>)
 
 from cs336kit.teach.figures.lesson_00 import bytes_of_a_parameter, replicated_and_sharded, three_products
-from cs336kit.teach.figures.lesson_01 import ranges, small_formats, spacings
+from cs336kit.teach.figures.lesson_01 import small_formats, spacings
 from cs336kit.teach.figures.lesson_02 import roundings, weight_courses
 from cs336kit.teach.figures.lesson_03 import strided, walks
 from cs336kit.teach.figures.lesson_04 import allocator_blocks, moving, overlap

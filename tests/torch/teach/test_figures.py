@@ -73,7 +73,6 @@ DATA = {
                              {}),
     "replicated_and_sharded": (({"parameters": 2, "gradients": 2},),
                                {"parameters": 10e9, "accelerators": 4, "memory_bytes": 24e9}),
-    "ranges": (({"fp32": (-149, -126, 127, 23), "fp16": (-24, -14, 15, 10)},), {}),
     "small_formats": (({"fp4": [-1.0, 0.0, 1.0, 9.0], "E5M2": [0.0, 2.0]},), {"limit": 4}),
     "spacings": (([1.0, 2.0, 4.0], {"bf16": [0.1, 0.2, 0.4], "fp32": [0.01, 0.02, 0.04], "fp8": [0.2, 0.4, math.nan]}), {}),
     "roundings": (([0.5, 1.0, 2.0], {"a tie": (1.5, 2.0), "too large": (2.9, 2.0), "small": (0.6, 0.5)}), {}),
