@@ -103,6 +103,8 @@ def lower(answer: Any) -> Any:
     """The answer with its words in lower case and hyphens for spaces: "c" is as good a choice as "C"."""
     if isinstance(answer, (tuple, list)):
         return tuple(map(lower, answer))
+    if isinstance(answer, set):
+        return set(map(lower, answer))
     return re.sub(r"[\s_]+", "-", answer.strip().lower()) if isinstance(answer, str) else answer
 
 

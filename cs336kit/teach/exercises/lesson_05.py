@@ -146,24 +146,22 @@ def scores(q, k):
 @exercise(
     "05.4",
     mistakes={
-        "('B', ..., ...)": "plan B makes the wide product of the two thin matrices, and then sends every token through two "
-        "wide matrices. Even 16 tokens notice.",
-        "(..., 'B', ...)": "plan B sends every token through two wide matrices, but plan C sends it through only one.",
-        "('C', ..., ...)": "for 16 tokens, adding the correction to W costs as much as 16 tokens do in W itself. What "
-        "do the thin matrices cost them?",
-        "(..., 'A', ...)": "plan A pays for the thin matrices with every token. Plan C pays once, however many come.",
-        "('A', 'C', 4096)": "a token goes through two thin matrices, but you counted only one of them.",
-        "('A', 'C', 16)": "16 is the inner size, and it appears in the extra cost of both plans. Set these two costs equal.",
+        "('B', ..., ...)": "for 16 queries the scores are a thin table. B takes all keys times all values first, however few "
+        "the queries are.",
+        "(..., 'A', ...)": "with 4,096 queries the scores are a table of 4,096 × 4,096. What does B have in their place?",
+        "('A', 'B', 65)": "that is right for as many keys as queries. Here all 4,096 keys are there, even for a single query.",
+        "('A', 'B', 64)": "that is where the two orders meet for as many keys as queries. Here the keys are always 4,096.",
+        "('A', 'B', 32)": "you counted one product of B, but its table then meets every query. Set the sums of both products "
+        "against each other.",
     },
     hints=(
-        "All three plans send each token through one 4,096 × 4,096 matrix. Write down only what each plan does on top.",
-        "Of these extra costs, one grows with the number of tokens and one does not. Where do they meet?",
+        "Each order has two products, and each product loops over three of the four names s, t, h and d. Write down the sizes.",
+        "In A the number of queries is in both products, in B it is in one of the two. For how many are the two sums equal?",
     ),
-    checked="plan A's extra grows with the tokens, 2 · 4,096 · 16 for each, and plan C's is 4,096² · 16 once, so they meet "
-    "at half of 4,096.",
+    checked="A takes 4,096 · 128 turns for each query. B takes 64² · 4,096 for the keys and values, and 64² for each query.",
 )
 def order():
-    return "A", "C", 2048
+    return "A", "B", 33
 
 
 def _stretched(names, shape, known):

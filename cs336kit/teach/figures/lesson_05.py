@@ -1,8 +1,8 @@
-"""Which elements make a head, and what an order of products costs."""
+"""Which elements make a head."""
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import Series, cell, lines, log_axis, over
+from cs336kit.teach.figures.primitives import cell
 from cs336kit.teach.figures.style import Drawn, axes, described
 
 #: An element of one or two blocks of rows, such as the heads of a few tokens.
@@ -43,16 +43,3 @@ def heads(panels: Mapping[str, Blocks], *, head_of: Mapping[int, int]) -> Drawn:
 def _said(blocks: Blocks) -> str:
     parts = [", ".join(" ".join(f"{element:02d}" for element in row) for row in rows) for rows in blocks]
     return parts[0] if len(parts) == 1 else " and ".join(f"[{i}] {part}" for i, part in enumerate(parts))
-
-
-@described
-def order_costs(sizes: Sequence[int], costs: Series, *, xlabel: str, ylabel: str) -> Drawn:
-    """The costs of several orders of the same product against the size of an axis, both axes logarithmic."""
-    figure, ax = axes(height=4)
-    said = lines(ax, over(sizes, costs), xlabel=xlabel, ylabel=ylabel, legend={"loc": "upper left"})
-    ax.set_yscale("log")
-    log_axis(ax, "x", sizes, base=2)
-    cheapest = [min(costs, key=lambda name: costs[name][i]) for i in range(len(sizes))]
-    ends = f"{cheapest[0]} is the cheapest at {sizes[0]:,}, {cheapest[-1]} at {sizes[-1]:,}"
-    equal = [f"{size:,}" for i, size in enumerate(sizes) if len({values[i] for values in costs.values()}) == 1]
-    return figure, f"{said}. {ends}{'; all cost the same at ' + ', '.join(equal) if equal else ''}"

@@ -1,40 +1,9 @@
-"""One matrix product, and the FLOPs of a block."""
+"""The FLOPs of a block."""
 
 from collections.abc import Sequence
 
-from cs336kit.teach.figures.primitives import FAINT, QUIET, Look, Series, cell, lines, log_axis, over
-from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
-
-
-@described
-def one_product(M: int, K: int, N: int) -> Drawn:
-    """x (M × K), w (K × N) and the result, with the row and the column that meet in one number of the result."""
-    figure, ax = axes(width=7.5, height=3.4)
-    column, w_left, out_left = N - 2, K + 1.6, K + N + 3.6
-    look: Look = {"edgecolor": FAINT, "linewidth": 1}
-    for left, rows, columns, chosen, color in (
-        (0.0, M, K, lambda row, _: row == 1, COLORS[0]),
-        (w_left, K, N, lambda _, place: place == column, COLORS[1]),
-        (out_left, M, N, lambda row, place: (row, place) == (1, column), COLORS[2]),
-    ):
-        for row in range(rows):
-            for place in range(columns):
-                face = color + "90" if chosen(row, place) else "#f7f7f7"
-                cell(ax, left + place, row + (K - rows) / 2, "", facecolor=face, **look)
-    middle = (K - 1) / 2
-    for x, sign in ((w_left - 1.3, "@"), (out_left - 1.3, "=")):
-        ax.text(x, middle, sign, ha="center", va="center", fontsize=18)
-    for x, text in (((K - 1) / 2, f"x: {M} × {K}"), (w_left + (N - 1) / 2, f"w: {K} × {N}"),
-                    (out_left + (N - 1) / 2, f"result: {M} × {N}")):  # fmt: skip
-        ax.text(x, -0.9, text, ha="center", va="bottom")
-    said = f"one number of the result: {K} multiplications, {K} additions"
-    ax.text(out_left + N - 0.5, K - 0.1, said, ha="right", va="top", fontsize=12, color=QUIET)
-    ax.set(xlim=(-0.8, out_left + N - 0.2), ylim=(K + 0.7, -1.7), aspect="equal")
-    ax.axis("off")
-    return figure, (
-        f"a row of x ({M} × {K}) and a column of w ({K} × {N}), both of length {K}, meet in one number of the "
-        f"result ({M} × {N}), with {K} multiplications and {K} additions"
-    )
+from cs336kit.teach.figures.primitives import Look, Series, lines, log_axis, over
+from cs336kit.teach.figures.style import Drawn, axes, described
 
 
 @described

@@ -152,18 +152,15 @@ def number_line(ax: Any, values: Series, limit: float) -> str:
 ROWS = (*(COLORS[number] for number in (0, 1, 2, 4, 5)), "#7A5195", "#6B6B00")
 
 
-def cell(ax: Any, x: float, y: float, value: object, row: int | None = 0, **look: Any) -> None:
-    """One element of memory around (x, y), in the color of its row; None is for an element that nothing reads.
-
-    look: goes to the rectangle instead of the light fill and the colored edge.
-    """
+def cell(ax: Any, x: float, y: float, value: object, row: int | None = 0) -> None:
+    """One element of memory around (x, y), in the color of its row; None is for an element that nothing reads."""
     from matplotlib.patches import Rectangle
 
     color = FAINT if row is None else ROWS[row % len(ROWS)]
     face = "#f4f4f4" if row is None else tint(color)
     # The gray edge of a neighbor stays below.
-    look = look or {"facecolor": face, "edgecolor": color, "linewidth": 1.2, "zorder": 1 if row is None else 2}
-    ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **look))
+    place = 1 if row is None else 2
+    ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=face, edgecolor=color, linewidth=1.2, zorder=place))
     ink = "#666666" if row is None else "#111111"
     ax.text(x, y, str(value), ha="center", va="center", fontsize=12, color=ink)
 

@@ -84,8 +84,6 @@ DATA = {
     "overlap": (({"one by one": SLOW, "overlapped": FAST},), {"to_ms": 1000}),
     "allocator_blocks": (({"before": [[("a", 6), (None, 14)]], "after": [[(None, 20)], [("b", 9), (None, 11)]]},), {}),
     "heads": (({"x": [[[0, 1], [10, 11]]], "a s h": [[[0], [10]], [[1], [11]]]},), {"head_of": {0: 0, 1: 1, 10: 0, 11: 1}}),
-    "order_costs": (([64, 128], {"left": [1e3, 4e3], "right": [2e3, 4e3]}), {"xlabel": "sequence length", "ylabel": "turns"}),
-    "one_product": ((3, 5, 4), {}),
     "block_flops": (([128, 256, 512], {"linear layers": [1e6, 2e6, 4e6], "attention": [1e5, 4e5, 1.6e6]}), {}),
     "roofline": (([("add", 0.1, 1e11), ("product", 900.0, 5e14)],),
                  {"peak_flops_per_second": 1e15, "bandwidth_bytes_per_second": 3e12}),
