@@ -200,17 +200,25 @@ _SIGNS = str.maketrans({"·": "*", "×": "*", "÷": "/", "−": "-", ",": None})
 def equations(text: str) -> Iterator[tuple[int, int]]:
     """Where a text has a true equation, as the place of its first character and the one after its last."""
     for found in _EQUATION.finditer(text):
-        expression = re.sub(r"[A-Za-zµ%]+(?:/s)?", "", found[1])
-        expression = re.sub(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda power: f"**{power[0].translate(_RAISED)}", expression).translate(
-            _SIGNS
-        )
-        try:
-            value = _folded(ast.parse(expression.strip(), mode="eval").body)
-        except SyntaxError:  # 007 is not a number
+        value, result = _worth(found[1]), next(numbers(found[2]), None)
+        if value is None:
             continue
-        result = next(numbers(found[2]))
-        if value is not None and (result in Pool([(value, "")]) or result._replace(word="") in Pool([(value, "")])):
+        if result is None:  # a power, such as 2⁻⁹
+            true = value == _worth(found[2])
+        else:
+            true = result in Pool([(value, "")]) or result._replace(word="") in Pool([(value, "")])
+        if true:
             yield found.span()
+
+
+def _worth(text: str) -> float | None:
+    """The value of one side of an equation, without its units; None if it has none."""
+    expression = re.sub(r"[A-Za-zµ%]+(?:/s)?", "", text)
+    expression = re.sub(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda power: f"**{power[0].translate(_RAISED)}", expression)
+    try:
+        return _folded(ast.parse(expression.translate(_SIGNS).strip(), mode="eval").body)
+    except SyntaxError:  # 007 is not a number
+        return None
 
 
 class Prose:
