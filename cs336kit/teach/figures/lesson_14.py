@@ -61,7 +61,7 @@ def saved_against_sequence(
     said = lines(ax, drawn, points, pair=("{}, predicted", "{}, counted"), mark=hollow, legend={}, marker="", **labels)
     for name, size in level.items():
         ax.axhline(size / _GIB, color=QUIET, linewidth=1.4, linestyle=":")
-        ax.annotate(name, (0.01, size / _GIB), xycoords=("axes fraction", "data"), va="bottom", fontsize=11)
+        ax.annotate(name, (0.34, size / _GIB), xycoords=("axes fraction", "data"), va="bottom", fontsize=11)
         said += f"; {name} is {size / _GIB:.4g}"
     log_axis(ax, "x", sequences, base=2)
     log_axis(ax, "y", (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200), write="{:g}".format)
