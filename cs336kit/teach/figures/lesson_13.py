@@ -1,6 +1,6 @@
 """Loss curves of runs that were resumed."""
 
-from cs336kit.teach.figures.primitives import Series, averaged, lines
+from cs336kit.teach.figures.primitives import Look, Series, averaged, lines
 from cs336kit.teach.figures.style import Drawn, axes, described
 
 
@@ -13,5 +13,6 @@ def loss_curves(curves: Series, *, smooth: int, title: str) -> Drawn:
     figure, ax = axes(height=4)
     means = {name: averaged(losses, smooth) for name, losses in curves.items()}
     beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "title": title, "alignment": "left"}
-    said = lines(ax, means, legend=beside, markersize=5, xlabel="step", ylabel="loss (nats per token)")
+    labels: Look = {"xlabel": "step", "ylabel": "loss (nats per token)"}
+    said = lines(ax, means, legend=beside, markersize=5, extremes=False, **labels)
     return figure, f"{title}: {said}"
