@@ -46,15 +46,23 @@ def kept_on_block(steps: Sequence[tuple[str, str, int]], *, row: int) -> Drawn:
 
 @described
 def saved_against_sequence(
-    sequences: Sequence[int], predicted: Mapping[str, Sequence[int]], counted: Mapping[str, Sequence[tuple[int, int]]]
-) -> Drawn:
-    """Bytes kept (GiB, log) over the length of the sequence (tokens, log): lines predicted, hollow squares counted."""
+    sequences: Sequence[int], predicted: Mapping[str, Sequence[int]], counted: Mapping[str, Sequence[tuple[int, int]]], *,
+    level: Mapping[str, int],
+) -> Drawn:  # fmt: skip
+    """Bytes kept (GiB, log) over the length of the sequence (tokens, log): lines predicted, hollow squares counted.
+
+    level: name → bytes that do not grow with the sequence, drawn as a thin horizontal line.
+    """
     figure, ax = axes(height=4.2)
     drawn = over(sequences, {name: [size / _GIB for size in sizes] for name, sizes in predicted.items()})
     points = {name: ([s for s, _ in pairs], [size / _GIB for _, size in pairs]) for name, pairs in counted.items()}
     hollow = {"marker": "s", "markersize": 10, "fillstyle": "none"}
     labels: Look = {"xlabel": "sequence length (tokens)", "ylabel": "kept for backward (GiB)"}
     said = lines(ax, drawn, points, pair=("{}, predicted", "{}, counted"), mark=hollow, legend={}, marker="", **labels)
+    for name, size in level.items():
+        ax.axhline(size / _GIB, color=QUIET, linewidth=1.4, linestyle=":")
+        ax.annotate(name, (0.34, size / _GIB), xycoords=("axes fraction", "data"), va="bottom", fontsize=11)
+        said += f"; {name} is {size / _GIB:.4g}"
     log_axis(ax, "x", sequences, base=2)
     log_axis(ax, "y", (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200), write="{:g}".format)
     return figure, f"predicted, then counted, {said}"

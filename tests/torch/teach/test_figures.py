@@ -100,10 +100,10 @@ DATA = {
     "schedule": (([0.0, 0.5, 1.0, 0.6, 0.1],), {}),
     "trajectories": (({name: [(-8.0, 2.0), (-4.0, -1.0), (0.0, 0.0)] for name in ("SGD", "Momentum", "Adam", "AdamW")},),
                      {"curvatures": (1.0, 25.0)}),
-    "loss_curves": ((LOSSES,), {"levels": {"ln 256": 5.5}, "points": {"held out": [(4, 3.1)]}, "smooth": 2}),
+    "loss_curves": ((LOSSES,), {"smooth": 2, "title": "forgotten"}),
     "kept_on_block": (([("n = norm(x)", "x", 64), ("y = n @ w", "n", 64), ("return x + y", "", 0)],), {"row": 64}),
     "saved_against_sequence": (([256, 512, 1024], {"eager": [2**30, 2**32, 2**34], "sdpa": [2**30, 2**31, 2**32]},
-                                {"eager": [(512, 2**32)]}), {}),
+                                {"eager": [(512, 2**32)]}), {"level": {"16 bytes per parameter": 2**33}}),
     "step_course": (([0, 2**20, 2**21, 2**20, 0], [(2**20, 1), (2**21, 2)], [(2, "everything"), (3, "gradients")]), {}),
     "paired_losses": ((LOSSES,), {"reference": "fp32", "nudged": ["bf16"], "every": 2}),
     "magnitudes": ((range(-3, 0), {"before": [0.2, 0.5, 0.3], "after": [0.1, 0.1, 0.8]}), {"limits": {"fp16": -2}}),
@@ -430,7 +430,7 @@ def test_products_that_are_done_are_those_that_torch_does():
 
 
 def test_losses_are_averages_in_the_middle_of_their_steps():
-    assert "fp32 4.75 at 1.5 to 3.35 at 3.5;" in figures.loss_curves(LOSSES, levels={}, points={}, smooth=2).alt
+    assert "fp32 4.75 at 1.5 to 3.35 at 3.5;" in figures.loss_curves(LOSSES, smooth=2, title="forgotten").alt
 
 
 @st.composite
