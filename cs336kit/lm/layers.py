@@ -235,7 +235,8 @@ def _relu2(x: Tensor) -> Tensor:
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "gelu_new": partial(F.gelu, approximate="tanh"),
     "relu": F.relu, "relu2": _relu2, "silu": F.silu, "swiglu": F.silu, "geglu": F.gelu,
-    "geglu_tanh": partial(F.gelu, approximate="tanh"), "reglu": F.relu, "relu2glu": _relu2,
+    "geglu_tanh": partial(F.gelu, approximate="tanh"), "geglu_new": partial(F.gelu, approximate="tanh"),
+    "reglu": F.relu, "relu2glu": _relu2,
 }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ CHOICES = {
         "swiglu_clipped": "gate · sigmoid(1.702 · gate) · (up + 1) with both clipped, down",
         "geglu": "GELU(gate) · up, down",
         "geglu_tanh": "GELU by its tanh formula (gate) · up, down",
+        "geglu_new": "the same, written out in elementary operations",
         "reglu": "ReLU(gate) · up, down",
         "relu2glu": "ReLU squared (gate) · up, down",
     },
@@ -57,7 +58,7 @@ CHOICES = {
 }
 
 #: MLPs with a gate matrix besides up and down.
-GATED = frozenset({"swiglu", "swiglu_clipped", "geglu", "geglu_tanh", "reglu", "relu2glu"})
+GATED = frozenset({"swiglu", "swiglu_clipped", "geglu", "geglu_tanh", "geglu_new", "reglu", "relu2glu"})
 #: The matrices of a block that `bias` may name.
 MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
 #: What the words for biases mean.

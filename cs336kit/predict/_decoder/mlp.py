@@ -217,6 +217,6 @@ def _clipped(b: Builder, up: Tensor) -> Tensor:
 #: mlp of a configuration → the operation of its activation
 _ACTIVATIONS = {
     "gelu": "gelu", "gelu_tanh": "gelu", "gelu_new": "gelu", "relu": "relu", "relu2": "relu2", "silu": "silu",
-    "xielu": "xielu", "swiglu": "silu", "swiglu_clipped": "clipped", "geglu": "gelu", "geglu_tanh": "gelu",
+    "xielu": "xielu", "swiglu": "silu", "swiglu_clipped": "clipped", "geglu": "gelu", "geglu_tanh": "gelu", "geglu_new": "gelu",
     "reglu": "relu", "relu2glu": "relu2",
 }  # fmt: skip

@@ -16,7 +16,7 @@ FAMILIES: dict[str, Family] = {
     "codegen": before_llama.gptj,
     "cohere": llama.cohere,
     "cohere2": llama.cohere2,
-    "cwm": llama.windowed,
+    "cwm": llama.cwm,
     "deepseek_v2": mixtures.deepseek,
     "deepseek_v3": mixtures.deepseek,
     "dots1": mixtures.dots1,

@@ -42,6 +42,7 @@ def gpt_neo(f: Fields) -> dict[str, Any]:
     ]
     if len(kinds) != config["layers"]:
         raise f.refuse("attention_types", f"kinds for {config['layers']} layers, as num_layers says")
+    only(f, attention_layers=kinds)  # transformers writes these out into the files that it saves
     config |= {"mlp": activation(f, False), "bias": ("output", "up", "down")}
     held = tuple(kind == "local" for kind in kinds)
     return config | ({"window": f("window_size"), "window_layers": held} if any(held) else {})

@@ -22,7 +22,7 @@ IRRELEVANT = re.compile(
     r"|scale_attn_by_inverse_layer_idx|reorder_and_upcast_attn|softmax_scale|n_ctx|seq_length|masked_softmax_fusion"
     r"|skip_bias_add|skip_bias_add_qkv|offset_alibi|original_max_position_embeddings"
     r"|embedding_fraction|norm_type|learned_pos_emb|prefix|logit_scale)$"
-    r"|^(summary|output|router_(aux|z)|initializer|init|rope|rotary|moe_norm)_|(eps|epsilon)$|jitter|^aux_loss|loss_coef$"
+    r"|^(summary|output|router_(aux|z)|(embedding_)?initializer|init|rope|rotary|moe_norm)_|(eps|epsilon)$|jitter|^aux_loss|loss_coef$"
     r"|^(rotary_emb_base|norm_topk_prob|routed_scaling_factor|n_group|topk_group|topk_method|scoring_func|seq_aux|ep_size"
     r"|aux_loss_alpha|clip_qkv|attn_temperature_tuning|attn_scale|floor_scale|swiglu_alpha|swiglu_limit|layerdrop"
     r"|moe_group|moe_aux_loss_coef|use_aux_loss|router_topk_policy|experts_implementation|unsloth_\w+|for_llm_compressor)$"
@@ -40,8 +40,8 @@ ALL_ATTENTION = MATRICES[:4]
 _ACTIVATIONS = {
     "gelu": ("gelu", "geglu"),
     "gelu_python": ("gelu", "geglu"),
-    "gelu_new": ("gelu_new", "geglu_tanh"),
-    "gelu_fast": ("gelu_new", "geglu_tanh"),
+    "gelu_new": ("gelu_new", "geglu_new"),
+    "gelu_fast": ("gelu_new", "geglu_new"),
     "gelu_pytorch_tanh": ("gelu_tanh", "geglu_tanh"),
     "relu": ("relu", "reglu"),
     "relu2": ("relu2", "relu2glu"),
@@ -178,6 +178,10 @@ def activation(f: Fields, gated: bool, *names: str) -> str:
     for name, value in values.items():  # the first counts; Gemma's files have two
         if value is not None:
             if mlp := _ACTIVATIONS.get(str(value), ("", ""))[gated]:
+                if value in ("gelu_fast", "gelu_python"):
+                    f.notes.append(
+                        f"{name}={value} is counted as {mlp}: transformers writes it out in its own way, which keeps more"
+                    )
                 return mlp
             raise f.refuse(name, f"one of {', '.join(_ACTIVATIONS)}")
     raise f.refuse("hidden_act", "an activation")

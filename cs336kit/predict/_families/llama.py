@@ -29,6 +29,14 @@ def windowed(f: Fields) -> dict[str, Any]:
     return with_windows(f, llama(f))
 
 
+def cwm(f: Fields) -> dict[str, Any]:
+    """A window in all layers but the first of every four, if no list says which."""
+    config = windowed(f)
+    if f("layer_types") is None and config.get("window"):
+        config["window_layers"] = tuple(layer % 4 != 0 for layer in range(config["layers"]))
+    return config
+
+
 def qwen(f: Fields, **fixed: Any) -> dict[str, Any]:
     """A window only if a switch is on, from some layer on."""
     config, first = llama(f, **fixed), f("max_window_layers")

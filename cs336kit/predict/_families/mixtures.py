@@ -30,12 +30,12 @@ def _with_experts(
     sparse: tuple[bool, ...] | None = None,
 ) -> dict[str, Any]:
     """The configuration with experts of their own width (else all MLPs have the same), in some layers or in all."""
-    count = f(experts)
-    if not count or (sparse is not None and not any(sparse)):
-        return config
+    count, chosen = f(experts), f(per_token)
     own = {"dense_d_ff": config["d_ff"], "d_ff": f(width)} if width else {}
+    if not count or (sparse is not None and not any(sparse)):
+        return config  # what a file says of experts is read, and does not matter
     layers = {} if sparse is None else {"sparse_layers": sparse}
-    return config | {"experts": count, "experts_per_token": f(per_token)} | own | layers
+    return config | {"experts": count, "experts_per_token": chosen} | own | layers
 
 
 def _qwen_moe(f: Fields, **fixed: Any) -> dict[str, Any]:
@@ -52,8 +52,9 @@ def qwen2_moe(f: Fields) -> dict[str, Any]:
     if f("use_sliding_window"):
         raise f.refuse("use_sliding_window", "False")
     config = with_switched_windows(f, config, ())
+    shared = f("shared_expert_intermediate_size")
     if config.get("experts"):
-        config |= {"shared_d_ff": f("shared_expert_intermediate_size"), "shared_gate": True}
+        config |= {"shared_d_ff": shared, "shared_gate": True}
     return config
 
 
@@ -70,6 +71,7 @@ def mixtral(f: Fields) -> dict[str, Any]:
 
 
 def phimoe(f: Fields) -> dict[str, Any]:
+    only(f, num_experts_per_tok=2)  # its router chooses two, whatever the file says
     return mixtral(f) | {"norm": "layernorm", "head_bias": bool(f("lm_head_bias"))}
 
 
@@ -132,8 +134,9 @@ def _with_first_dense(f: Fields, config: dict[str, Any], *, dense: int = 0) -> d
             raise f.refuse("moe_layer_freq", "1")
         sparse = _sparse(config, lambda layer: layer >= (first or 0))
     config = _with_experts(f, config, "n_routed_experts", width="moe_intermediate_size", sparse=sparse)
+    shared = f("n_shared_experts") or 0
     if config.get("experts"):
-        config["shared_d_ff"] = (f("n_shared_experts") or 0) * config["d_ff"]
+        config["shared_d_ff"] = shared * config["d_ff"]
     return config
 
 
@@ -146,6 +149,7 @@ def youtu(f: Fields) -> dict[str, Any]:
         "bias": ("key", "output") if f("attention_bias") else "none",
     }  # fmt: skip
     config.pop("kv_heads", None)
+    only(f, qk_head_dim=config["head_dim"])  # transformers writes this sum into the files that it saves
     note_further_tokens(f)
     if f("mlp_bias"):
         raise f.refuse("mlp_bias", "False: its experts have no biases")
@@ -183,8 +187,9 @@ def ernie4_5_moe(f: Fields) -> dict[str, Any]:
     config = _with_experts(
         f, config, "moe_num_experts", per_token="moe_k", width="moe_intermediate_size", sparse=sparse
     )
+    shared = f("moe_num_shared_experts")
     if config.get("experts"):
-        config |= {"shared_d_ff": f("moe_num_shared_experts") * config["d_ff"], "router_bias": True}
+        config |= {"shared_d_ff": shared * config["d_ff"], "router_bias": True}
     return config
 
 

@@ -34,7 +34,7 @@ class MLP:
         b, kind = self.b, self.c.mlp
         if kind in ("relu", "reglu"):
             y = b.op(place, "relu", (x,), x.shape, keeps_output=True, name=name)
-        elif kind == "gelu_new" and not self.how.own_gelu:
+        elif kind in ("gelu_new", "geglu_new") and not self.how.own_gelu:
             y = self._gelu_new(place, x, name)
         elif kind == "swiglu":
             y = b.op(place, "silu", (x,), x.shape, keeps=(x,), name=name)

@@ -100,7 +100,7 @@ _OTHER = (
     "sinks", "rope_layers", "norm_scale",
 )  # fmt: skip
 #: The MLPs that they describe.
-_MLPS = frozenset({"gelu", "gelu_tanh", "gelu_new", "relu", "swiglu", "geglu", "geglu_tanh", "reglu"})
+_MLPS = frozenset({"gelu", "gelu_tanh", "gelu_new", "relu", "swiglu", "geglu", "geglu_tanh", "geglu_new", "reglu"})
 
 
 def writing(config: TransformerConfig, family: str = "") -> Writing:
@@ -116,12 +116,16 @@ def writing(config: TransformerConfig, family: str = "") -> Writing:
                 f"{name}={getattr(config, name)!r}: how transformers writes this down is not described here; "
                 "ask for flavour='course'"
             )
-    if config.mlp not in _MLPS:
+    if config.mlp not in _MLPS or (config.experts and config.mlp != "swiglu"):
         raise ValueError(
             f"mlp={config.mlp!r}: how transformers writes this down is not described here; ask for flavour='course'"
         )
     if family:
-        return WRITINGS[family]
+        row = WRITINGS[family]
+        # Of Falcon's three ways to divide queries, keys and values, only the multi-query one of Falcon 7B is described.
+        if family == "falcon" and not _looks_like(config, row):
+            raise ValueError("of the Falcons, only those like Falcon 7B are described here: ask for flavour='course'")
+        return row
     found = _like(config)
     if config.model_type and found is not WRITINGS.get(config.model_type):
         raise ValueError(
@@ -130,9 +134,13 @@ def writing(config: TransformerConfig, family: str = "") -> Writing:
     return found
 
 
+def _looks_like(config: TransformerConfig, row: Writing) -> bool:
+    return all(getattr(config, name) == value for name, value in row.tells.items())
+
+
 def _like(config: TransformerConfig) -> Writing:
     for row in WRITINGS.values():
-        if row.tells and all(getattr(config, name) == value for name, value in row.tells.items()):
+        if row.tells and _looks_like(config, row):
             return row
     if config.norm != "rmsnorm" or config.positions != "rope":
         raise ValueError(

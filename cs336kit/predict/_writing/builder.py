@@ -269,10 +269,11 @@ class Builder(Writer):
         return parts
 
     def cat(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Two tensors concatenated; each gets its part of the gradient as a view."""
+        """Two tensors concatenated, y for all heads if it has one; each gets its part of the gradient as a view, y's summed."""
         elements = prod(shape)
         output = Storage(place, elements * ELEMENT_BYTES[x.dtype])
-        gradients = tuple([Gradient(t, None) for t in (x, y) if t.needs_gradient])
+        summed = (y.bytes,) if x.elements + y.elements != elements else ()
+        gradients = tuple([Gradient(t, None, then) for t, then in ((x, ()), (y, summed)) if t.needs_gradient])
         result = Tensor(shape, x.dtype, output, bool(gradients), None, elements)
         self.items.append(Op(self.prefix + place, "cat", (x, y), (result,), (output,), (), gradients, self.part))
         return result

@@ -206,7 +206,9 @@ class Writer:
                     if not on_elements:
                         collected.append(Gradient(tensor, own * ELEMENT_BYTES[tensor.dtype], (), gradient_flops))
                         continue
-                    then: tuple[int, ...] = (own * size,) if own != elements else ()
+                    # An axis in front is summed even if it is of size 1.
+                    summed = own != elements or len(tensor.shape) < len(shape)
+                    then: tuple[int, ...] = (own * size,) if summed else ()
                     if tensor.dtype != dtype:
                         then += (own * ELEMENT_BYTES[tensor.dtype],)
                     collected.append(Gradient(tensor, first, then, gradient_flops))

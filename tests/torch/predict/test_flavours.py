@@ -56,6 +56,14 @@ def test_small_modules_of_each_architecture_to_the_byte(name):
             assert said == kept.counted(name, policy, sizes), (policy, sizes)
 
 
+def test_a_gelu_with_a_gate_may_be_written_out(monkeypatch):
+    gemma = kept.FAMILIES["gemma"]
+    monkeypatch.setitem(kept.FAMILIES, "gemma", gemma._replace(values={**gemma.values, "hidden_act": "gelu_new"}))
+    for policy in (kept.Policy("fp32", "eager", 0.0, False), kept.Policy("autocast", "sdpa", 0.0, True)):
+        assert kept.predicted("gemma", policy, kept.USUAL) == kept.counted("gemma", policy, kept.USUAL)
+    assert kept.config_of("gemma", kept.USUAL, 0.0).mlp == "geglu_new"
+
+
 def test_one_position_of_one_key_head_is_copied_for_every_query_head():
     policy, sizes = kept.Policy("fp32", "eager", 0.0, False), kept.Sizes(batch=2, sequence=1, kv_heads=1)
     assert kept.predicted("llama", policy, sizes) == kept.counted("llama", policy, sizes)

@@ -5,6 +5,7 @@ import warnings
 from importlib.resources import files
 
 import pytest
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarks import architectures, hf_fields
 from cs336kit import predict
@@ -31,6 +32,18 @@ def test_parameters_of_every_family():
     for model_type in FAMILIES:
         values = architectures.tiny(model_type)
         assert predict.parameters(predict.from_hf(values)).total == architectures.parameters(values), model_type
+
+
+def test_files_that_transformers_saves_anew_say_the_same():
+    """It adds what it has computed: sums of widths, and what each layer is."""
+    for name, values in architectures.architectures().items():
+        try:
+            config = predict.from_hf(values)
+        except ValueError:
+            continue  # refused in any case
+        given = {field: value for field, value in values.items() if field != "model_type"}
+        saved = CONFIG_MAPPING[values["model_type"]](**given).to_json_string()
+        assert predict.from_hf(saved) == config, name
 
 
 def test_the_table_of_fields_is_that_of_the_installed_transformers():

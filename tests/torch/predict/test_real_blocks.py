@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cs336kit import lm
-from cs336kit.predict import parameters, program
+from cs336kit.predict import TransformerConfig, parameters, program
 from tests.torch.predict.test_counted_steps import BASE, COUNTED, LIKE
 from tests.torch.predict.test_walk import POLICIES, Real, check
 
@@ -95,3 +95,19 @@ def counted(name, size, options):
 def test_what_is_stored_of_a_step_is_what_torch_counts(case):
     name, size, options, *stored = case
     assert counted(name, size, options) == tuple(stored)
+
+
+@pytest.mark.parametrize(
+    ("fields", "batch", "sequence"),
+    [
+        # The positions' gradient is a sum over one sequence, beside the table of zeros into which it is written.
+        ({}, 1, 3),
+        # All heads share the rotary part of a key: its gradient is summed before any other is made.
+        ({"positions": "none", "kv_latent": 4, "rotary_dim": 1, "heads": 2, "head_dim": 6, "value_dim": 3}, 2, 3),
+    ],
+)
+def test_the_peak_of_sums_over_one_sequence_and_over_heads(fields, batch, sequence):
+    sizes = {"layers": 1, "d_model": 10, "heads": 1, "d_ff": 2, "vocab": 1, "context": 16}
+    check(
+        TransformerConfig(**sizes | fields), batch, sequence, precision="fp32", attention="eager", checkpointing=False
+    )
