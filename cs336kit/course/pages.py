@@ -40,7 +40,7 @@ def minutes(cells: Sequence[Cell]) -> tuple[int, int]:
         found = EXERCISE.match(text)
         # A task, its stub and its solution are part of the exercise's minutes.
         answering = bool(found) or (answering and bool({"exercise", "solution"} & {*tags}))
-        if answering or "page" in tags:
+        if answering or {"page", "aside"} & {*tags}:
             continue
         if cell["cell_type"] == "markdown":
             seconds += words(text) * 60 / WORDS_PER_MINUTE
@@ -178,6 +178,9 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             data["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
         if "answer" in tags:
             data["jupyter"] = {"outputs_hidden": True}
+        # Code that a lesson needs and is not about.
+        if "aside" in tags:
+            data["jupyter"] = {"source_hidden": True}
         if kind.source(cell).startswith(FURTHER):
             data["jp-MarkdownHeadingCollapsed"] = True
         answered = "answer" in tags

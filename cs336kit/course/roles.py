@@ -40,7 +40,7 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         both = _size(cells[place : place + 2])
         more, below = both if not code and text.endswith(":") and _fits(*both) else (length, takes)
         over = not _fits(lines + more, height + below)
-        if further or tags & {"solution", "page", "verdict"} or (code and imports) or text in _READERS_OWN:
+        if further or tags & {"solution", "page", "verdict", "aside"} or (code and imports) or text in _READERS_OWN:
             role, imports = "skip", imports and not code
         elif not code and text.startswith(("# ", "## ")):
             role, titled = "slide", text.startswith("# ")

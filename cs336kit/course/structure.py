@@ -84,9 +84,9 @@ def _page(notebook: Notebook) -> Iterator[str]:
 def _counts(notebook: Notebook) -> Iterator[str]:
     core = list(pages.core(notebook["cells"]))
     code = [cell for cell in core if kind.is_code(cell)]
-    of = {tag: sum(tag in kind.tags(cell) for cell in code) for tag in ("prediction", "exercise", "solution")}
+    of = {tag: sum(tag in kind.tags(cell) for cell in code) for tag in ("prediction", "exercise", "solution", "aside")}
     found = {
-        "code cells apart from exercises and guesses": (len(code) - sum(of.values()), range(CODE_CELLS + 1)),
+        "code cells apart from exercises, guesses and asides": (len(code) - sum(of.values()), range(CODE_CELLS + 1)),
         "predictions": (of["prediction"], PREDICTIONS),
         "exercises": (of["exercise"], EXERCISES),
         "traps": (sum(text.startswith("> **Trap") for text in _prose(notebook)), range(TRAPS + 1)),

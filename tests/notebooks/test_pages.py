@@ -118,10 +118,10 @@ def test_a_lesson_names_those_before_and_after_it():
 def test_a_question_stands_on_one_slide_and_its_answer_on_the_next():
     cells = [text(TITLE), code("import torch"), text("## 1 · One"), text("Prose."), code("x\n" * 9), code("y\n" * 9)]
     cells += [*prediction(), code("z", "verdict"), text("### Exercise 09.1 ★ 5 min · a"), code("e", "exercise")]
-    cells += [code("s", "solution"), text("## Further"), code("f")]
+    cells += [code("s", "solution"), code("a", "aside"), text("## Further"), code("f")]
     assert pages.roles(cells) == [
         *("slide", "skip", "slide", "notes", "-", "subslide", "subslide", "-", "subslide"),
-        *("skip", "subslide", "-", "skip", "skip", "skip"),
+        *("skip", "subslide", "-", "skip", "skip", "skip", "skip"),
     ]
 
 
@@ -132,6 +132,12 @@ def test_answers_solutions_and_further_are_folded():
     answer, whole = {"outputs_hidden": True}, {"outputs_hidden": True, "source_hidden": True}
     assert folds[:4] == [{}, {}, {}, {"jupyter": answer}]
     assert folds[4:] == [{"jupyter": whole}, {}, {"jupyter": whole}, {}, {"jp-MarkdownHeadingCollapsed": True}]
+
+
+def test_code_that_a_lesson_is_not_about_is_folded_and_takes_no_time():
+    cells = [text(TITLE), code("x = 1\n" * 15), code("y = 1\n" * 30, "aside")]
+    assert pages.metadata(cells)[2]["jupyter"] == {"source_hidden": True}
+    assert pages.minutes(cells) == pages.minutes(cells[:2]) == (2, 0)
 
 
 def test_what_a_run_has_left_stays_in_measured_cells_alone():

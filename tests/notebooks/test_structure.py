@@ -325,10 +325,10 @@ LIMITS = {
     "columns": (lambda n: cells_of("x" * n)(1), 0, 88, "has a line of {n} columns; 88 is the most"),
     "words": (lambda n: texts_of("word " * n)(1), 0, 150, "has {n} words; 150 is the most: begin a new cell"),
     "minutes": (texts_of("word " * 180), 0, 45, "reading takes {n} minutes; 45 is the most"),
-    "cells": (cells_of("1"), 0, 26, "there are {n} code cells apart from exercises and guesses; 0 to 26 are allowed"),
+    "cells": (cells_of("1"), 0, 26, "there are {n} code cells apart from exercises, guesses and asides; 0 to 26 are allowed"),
     "cells beside others": (
         lambda n: [*cells_of("1")(n), *(c for tag in ("prediction", "exercise", "solution") for c in cells_of("1", tag)(5))],
-        0, 26, "there are {n} code cells apart from exercises and guesses; 0 to 26 are allowed",
+        0, 26, "there are {n} code cells apart from exercises, guesses and asides; 0 to 26 are allowed",
     ),
     "predictions": (cells_of("guess = ...", "prediction"), 4, 7, "there are {n} predictions; 4 to 7 are allowed"),
     "exercises": (cells_of("1", "exercise"), 4, 6, "there are {n} exercises; 4 to 6 are allowed"),

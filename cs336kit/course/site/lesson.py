@@ -8,7 +8,7 @@ from cs336kit.course import cells as kind
 from cs336kit.course.site.in_page import EXPLORERS
 
 #: The visible label of a folded cell.
-FOLDS = {"answer": "The answer", "solution": "The solution", "verdict": "The verdict"}
+FOLDS = {"answer": "The answer", "solution": "The solution", "verdict": "The verdict", "aside": "The code"}
 _EXPLORER = re.compile(r"explorers\.(\w+)\(")
 _STILL = '<div class="cs336kit-still">'
 _MOVING = '<p><a href="../explorers.html">Choose other values on the page of explorers</a></p>'
