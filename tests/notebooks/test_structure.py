@@ -224,7 +224,7 @@ LIES = {
     ),
     "more predictions than answers": (
         lambda n: n.cells.remove(code(n, "answer")),
-        "there are 7 predictions and 6 answers",
+        "there are 6 predictions and 5 answers",
     ),
     "an answer that reveals nothing": (
         lambda n: code(n, "answer").update(source="print(guess)"),
