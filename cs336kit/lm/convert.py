@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cs336kit.lm.models import LLAMA, DecoderOnly, Llama, check_buildable
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict._common.checks import known
+from cs336kit.predict._families.fields import SAMPLING
 from cs336kit.predict.hugging_face import read_hf
 from cs336kit.predict.transformer import OPTIONS
 
@@ -40,7 +41,7 @@ _IDLE = re.compile(
     r"_token_id$|dropout|_pdrop$|^summary_|^_|initializer_range$|^init_std$|^use_cache$|^pretraining_tp$|^router_aux_loss_coef$"
     r"|_softmax_in_fp32$|^reorder_and_upcast_attn$|^router_jitter_noise$"
     r"|^(architectures|chunk_size_feed_forward|dtype|torch_dtype|id2label|label2id|return_dict|auto_map|n_ctx"
-    r"|transformers_version|problem_type|attn_implementation|output_\w+|qk_head_dim)$"
+    r"|transformers_version|problem_type|attn_implementation|output_\w+|qk_head_dim)$|" + SAMPLING
 )
 #: Fields that are read here and not by predict; biases are read from the weights.
 _READ = re.compile(r"bias$|^(model_type|rope_\w+|partial_rotary_factor|rotary_\w+|original_max_position_embeddings)$")

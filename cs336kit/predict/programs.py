@@ -70,7 +70,8 @@ def program(
       `batch` sequences, with collectives among its operations.
     - `unrolled`: every block and expert is listed once for each time that it runs, with storages of its own.
     - `flavour`: "course" for `lm`'s own modules, "transformers" for those of Hugging Face's library. The configuration tells the
-      architecture, or "transformers:opt" names it; one that is not described here is refused. Only a training step or a pass
+      architecture, or "transformers:opt" names it; one that is not described here is refused. The modules are those of version
+      5.23, unless a later one is named that writes them otherwise ("transformers:gptj-5.24"). Only a training step or a pass
       without autograd is counted, on one rank or under dp, zero1, zero2 and fsdp, and attention is eager where a module has no
       fused one. Saved bytes are exact. The peak of both passes was within 1.1 % in 1,140 small modules of 19 families (Mixtral,
       whose sorted indices are not listed, is the worst), and 3 % too high in modules of a single block.

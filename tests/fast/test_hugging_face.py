@@ -756,6 +756,12 @@ def test_the_text_model_inside_may_leave_its_name_out():
         predict.from_hf({"model_type": "llava", "text_config": {}})
 
 
+def test_how_text_is_sampled_changes_no_count():
+    # transformers 4 has these in the configuration of every model, and 5 in that of none.
+    sampled = {"max_length": 20, "num_beams": 1, "top_k": 50, "typical_p": 1.0, "length_penalty": 1.0}
+    assert predict.from_hf({**LLAMA, **sampled}) == predict.from_hf(LLAMA)
+
+
 @pytest.mark.parametrize("name", ["_name_or_path", "name_or_path"])
 def test_the_source_is_the_name_that_the_file_says(name):
     named, unnamed = predict.from_hf({**LLAMA, name: "some/model", "attention_dropout": 0.1}), predict.from_hf(LLAMA)

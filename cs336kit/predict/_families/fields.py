@@ -11,6 +11,11 @@ from cs336kit.predict._common.data import data
 from cs336kit.predict._settle import LARGEST, MATRICES
 from cs336kit.predict.packed import EXPERTS, PACKINGS
 
+#: How text is sampled: part of every configuration in transformers 4, and of none in 5.
+SAMPLING = (
+    r"^((max|min)_length|num_beams|num_beam_groups|num_return_sequences|do_sample|early_stopping|temperature|top_[kp]|typical_p"
+    r"|(diversity|repetition|length)_penalty|(encoder_)?no_repeat_ngram_size)$"
+)
 #: Fields that change neither parameters, nor FLOPs, nor the cache: names, numbers inside element-wise functions,
 #: how a run starts, how results are used, how experts are chosen.
 IRRELEVANT = re.compile(
@@ -25,7 +30,8 @@ IRRELEVANT = re.compile(
     r"|^(summary|output|router_(aux|z)|(embedding_)?initializer|init|rope|rotary|moe_norm)_|(eps|epsilon)$|jitter|^aux_loss|loss_coef$"
     r"|^(rotary_emb_base|norm_topk_prob|routed_scaling_factor|n_group|topk_group|topk_method|scoring_func|seq_aux|ep_size"
     r"|aux_loss_alpha|clip_qkv|attn_temperature_tuning|attn_scale|floor_scale|swiglu_alpha|swiglu_limit|layerdrop"
-    r"|moe_group|moe_aux_loss_coef|use_aux_loss|router_topk_policy|experts_implementation|unsloth_\w+|for_llm_compressor)$"
+    r"|moe_group|moe_aux_loss_coef|use_aux_loss|router_topk_policy|experts_implementation|unsloth_\w+|for_llm_compressor)$|"
+    + SAMPLING
 )
 #: The most fields that an error names if they are not understood.
 _NAMED = 8

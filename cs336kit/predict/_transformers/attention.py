@@ -95,9 +95,10 @@ class Attention:
         x, width, dtype, tables = given.x, self.c.rotary_width, given.x.dtype, self.tables
         assert tables is not None
         with b.within(place):
-            if self.how.rope == "own tables":
+            if own := self.how.rope in ("own tables", "repeated tables"):
+                kind = dtype if self.how.rope == "own tables" else tables[0].dtype
                 tables = tuple(
-                    b.op(t, "repeat", (), (1, S, 1, width), dtype=dtype, name="rotary tables")
+                    b.op(t, "repeat", (), (1, S, 1, width), dtype=kind, name="rotary tables")
                     for t in ("cosine", "sine")
                 )  # type: ignore[assignment]
             # The modules slice: each part writes its gradient into zeros.
@@ -114,7 +115,7 @@ class Attention:
                 else:
                     b.free(rotated)
                 # In GPT-J, the heads are still after the sequence here.
-                return Heads(whole, front=self.how.rope != "own tables")
+                return Heads(whole, front=not own)
             if self.how.rope == "returned":
                 rotated = b.converted("back", rotated, dtype, name=name)
         return Heads(rotated)
@@ -166,7 +167,7 @@ class Attention:
     def _eager(self, q: Heads, k: Heads, v: Heads, dtype: str, held: list[Tensor]) -> Tensor:
         b, c, how, (B, A, S, _) = self.b, self.c, self.how, q.x.shape
         pairs, flops, before = (B, A, S, S), self._flops, (q, k, v)
-        if how.softmax == "fp32 scores":
+        if how.softmax in ("fp32 scores", "fp32 factors"):
             q, k = (t.cast(b, f"{name}/fp32", "fp32") for name, t in (("query", q), ("key", k)))
         if not how.broadcast and not how.baddbmm:
             k, v = self._repeated("key", k), self._repeated("value", v)
@@ -174,6 +175,11 @@ class Attention:
         if how.baddbmm:
             v = Heads(self._factor(v, "value"), True)
         scores = b.matmul("scores", x, y, pairs, flops, component="attention scores")
+        if how.softmax == "fp32 factors":  # no variable holds what only this line has made
+            b.free(*[t for t, given in ((x, q.x), (y, k.x)) if t is not given])
+            b.free(*[t.x for t, given in ((q, before[0]), (k, before[1])) if t.x.storage is not given.x.storage])
+            q, k = before[:2]
+            x, y = q.x, k.x
         if how.baddbmm:  # scaled in the product itself, and each gradient in a second tensor
             product = b.items[-1]
             assert isinstance(product, Op)
@@ -199,9 +205,11 @@ class Attention:
     def _weighted(self, masked: Tensor, v: Heads, result: str, dtype: str, flops: int) -> Tensor:
         """The softmax, dropout and the weighted sum of values."""
         b, how = self.b, self.how
-        if apart := how.softmax in ("as it is", "fp32 scores"):  # softmax and cast are two lines
+        apart = how.softmax in ("as it is", "fp32 scores")  # softmax and cast are two lines
+        if apart or how.softmax == "fp32 factors":
             soft = b.softmax("softmax", masked, name="softmax output")
-            b.free(masked)
+            if apart:
+                b.free(masked)
         else:
             if how.softmax == "as the input":
                 result = dtype

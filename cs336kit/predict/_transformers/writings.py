@@ -1,7 +1,7 @@
 """How each architecture's module in transformers is written: a row for each, and which row fits a configuration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cs336kit.predict._common.checks import known
 from cs336kit.predict.transformer import TransformerConfig
@@ -19,10 +19,11 @@ class Writing:
     #: with a mean ("centered"); "torch" for torch's layer norm
     norm: str = "torch"
     #: rotary positions in the type of the activations ("plain"), in fp32 and cast back ("returned"), in fp32 and in neighboring
-    #: pairs ("wide"), with tables that each layer makes anew for queries and keys ("own tables")
+    #: pairs ("wide"), with tables that each layer makes anew for queries and keys, in their type ("own tables") or in that of the
+    #: model's tables ("repeated tables")
     rope: str = "plain"
     #: the softmax "in fp32", in the type of the scores ("as it is") or in that of the block's input ("as the input");
-    #: "fp32 scores": queries and keys are cast to fp32 before
+    #: "fp32 scores": queries and keys are cast to fp32 before; "fp32 factors": the same within the line of their product
     softmax: str = "in fp32"
     #: scores by one batched product that adds the position bias (BLOOM)
     baddbmm: bool = False
@@ -94,6 +95,10 @@ WRITINGS: dict[str, Writing] = {
     "llama": _LLAMA, "mistral": _LLAMA, "mixtral": _LLAMA, "qwen2": _LLAMA, "qwen3": _LLAMA, "granite": _LLAMA,
 }  # fmt: skip
 
+#: Architectures that a later transformers writes otherwise, from which version on: a flavour has to name them. In 5.24, GPT-J
+#: can call fused attention, and its layers repeat tables that the model made, which are in fp32 under autocast.
+LATER = {"gptj-5.24": replace(WRITINGS["gptj"], rope="repeated tables", softmax="fp32 factors", sdpa=True)}
+
 #: What a configuration can have and these writings do not describe.
 _OTHER = (
     "inner_norms", "qk_norm_bias", "sparse_layers", "shared_d_ff", "router_bias", "value_dim", "kv_latent", "embedding_dim",
@@ -109,7 +114,7 @@ def writing(config: TransformerConfig, family: str = "") -> Writing:
     A configuration that was read for an architecture has to fit that one. Errors: ValueError if none is described.
     """
     if family:
-        known("architecture of transformers", family, WRITINGS)
+        known("architecture of transformers", family, WRITINGS | LATER)
     for name in _OTHER:
         if getattr(config, name) != getattr(TransformerConfig, name):
             raise ValueError(
@@ -121,7 +126,7 @@ def writing(config: TransformerConfig, family: str = "") -> Writing:
             f"mlp={config.mlp!r}: how transformers writes this down is not described here; ask for flavour='course'"
         )
     if family:
-        row = WRITINGS[family]
+        row = (WRITINGS | LATER)[family]
         # Of Falcon's three ways to divide queries, keys and values, only the multi-query one of Falcon 7B is described.
         if family == "falcon" and not _looks_like(config, row):
             raise ValueError("of the Falcons, only those like Falcon 7B are described here: ask for flavour='course'")

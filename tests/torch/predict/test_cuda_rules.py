@@ -114,7 +114,7 @@ def test_models_of_transformers_under_every_precision_to_the_byte(name):
             attention, checkpointing, dropout = SWITCHES[place]
             policy, sizes = kept.Policy(precision, attention, dropout, checkpointing), kept.SIZES["cuda"]
             counted = kept.counted(name, policy, sizes, device="cuda")
-            assert kept.predicted(name, policy, sizes, device="cuda") == counted, policy
+            assert kept.predicted(name, policy, sizes, device="cuda", flavour=kept.flavour(name)) == counted, policy
 
 
 FOREACH = ("adamw", "adam", "nadam", "momentum", "adagrad", "rmsprop")
