@@ -10,16 +10,16 @@ from cs336kit.predict._common.grid import as_html, as_text
 from cs336kit.teach.claims import VERDICTS, Settled, settled
 from cs336kit.teach.explorers.explorer import Explorer
 
-#: The costliest claims, in the order in which the lesson tells them.
+#: The claims of the lesson, in the order in which it tells them.
 STORIES = (
     "act-gpt3-params-162tib",
     "napkin-8h100-two-weeks",
+    "napkin-flops-per-day-expression",
     "h100-1979-sparse",
     "kaplan-mask",
     "init-trunc-abs-bounds",
-    "tf-mask-inverted",
     "tf-layernorm-axis",
-    "inf-now-compute-bound",
+    "inf-falcon-kv-4gib",
 )
 #: The topics of the ledger by part of the course.
 PARTS = {

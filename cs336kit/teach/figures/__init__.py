@@ -25,6 +25,6 @@ from cs336kit.teach.figures.lesson_16 import magnitudes, paired_losses
 from cs336kit.teach.figures.lesson_17 import parameter_shares
 from cs336kit.teach.figures.lesson_18 import held_by_rank, pipeline
 from cs336kit.teach.figures.lesson_19 import decode_shares, guessing, page_pool
-from cs336kit.teach.figures.lesson_20 import extrapolation, valleys
+from cs336kit.teach.figures.lesson_20 import costs_of_use, extrapolation, valleys
 from cs336kit.teach.figures.lesson_21 import verdict_shares
 from cs336kit.teach.figures.style import COLORS, HATCHES, Figure, axes, show
