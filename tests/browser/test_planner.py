@@ -156,6 +156,7 @@ def test_what_is_chosen_is_computed_and_stands_in_the_address_and_as_a_command(p
     line = "llama-3-8b --tokens 1T --checkpointing --count 8"
     wanted = command(line, None)
     shown = planner.locator("#planner section")
+    shown.get_by_text("All that the command says").click()
     assert shown.get_by_role("region", name="the command's answer").inner_text().strip() == wanted["text"].strip()
     assert shown.locator("code").inner_text() == f"cs336kit plan {line}"
     cells = dict(re.findall(r"^(.+?)\t([\d.,]+)\t", shown.get_by_role("table").inner_text(), re.M))
