@@ -19,7 +19,8 @@ def computation_graph(graph: Any) -> Drawn:
         node.index: [f"×{_number(s.value, 3)}" for s in node.saved if s.value is not None] for node in graph.nodes
     }
     edges = [(source, target, slopes[target].pop(0) if slopes[target] else "") for source, target in graph.edges]
-    boxes, seen = [], set()
+    boxes: list[tuple[list[str], str]] = []
+    seen: set = set()
     for node in graph.nodes:
         boxes.append((node_lines(node, seen), node.kind))
         seen |= {saved.storage for saved in node.saved}
