@@ -54,6 +54,6 @@ def block_flops(lengths: Sequence[int], parts: Series) -> Drawn:
             share = before / (before - after)  # between two points a line is straight, as both axes are logarithmic
             x, y = (of[i] * (of[i + 1] / of[i]) ** share for of in (lengths, first))
             ax.plot([x], [y], marker="o", markersize=14, fillstyle="none", linestyle="", color=COLORS[6])
-            ax.annotate(f"{x:,.0f} tokens", (x, y), (12, -12), textcoords="offset points", va="center", fontsize=12)
+            ax.annotate(f"{x:,.0f} tokens", (x, y), (6, 14), textcoords="offset points", ha="right", fontsize=12)
             said += f"; the first two cross at {x:,.0f}"
     return figure, said

@@ -35,7 +35,7 @@ def step_course(
         )  # fmt: skip
         keys.append(f"{number}   {size:.1f} MiB: {' '.join(alive.split())}")
         words.append(f"({number}) {size:.1f} MiB, {' '.join(alive.split())}")
-    ax.set(xlim=(0, len(live_bytes)), ylim=(0, 1.3 * height))
+    ax.set(xlim=(0, 1.03 * len(live_bytes)), ylim=(0, 1.3 * height))
     ax.grid(visible=False)
     figure.supxlabel("\n".join(keys), x=0.01, ha="left", fontsize=11, linespacing=1.5)
     ax.legend(loc="upper left", ncols=2, bbox_to_anchor=(0, 1.16))
