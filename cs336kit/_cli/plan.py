@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     passes = "micro-batches of one optimizer step (gradient accumulation; 1)"
     run("--accumulate", type=read.count, metavar="N", help=passes)
     bytes_of = ", ".join(f"{name} ({bytes_per_parameter('adamw', precision=name).total})" for name in POLICIES)
-    policies = f"{bytes_of}; behind each, bytes a parameter with adamw. Default: mixed, which is bf16 beside fp32 master weights"
+    policies = f"{bytes_of}, bytes a parameter with adamw; mixed, the default, is bf16 beside fp32 master weights"
     run("--precision", type=_precision, choices=list(POLICIES), metavar="NAME", help=f"{policies}; {_FP8}")
     optimizers = [*NAPKIN_OPTIMIZERS, *SHAPED_OPTIMIZERS]
     listed = f"{', '.join(optimizers)}; {Question.optimizer} by default"

@@ -82,7 +82,7 @@ def calibration() -> Figure | str:
     kept = _journal.read()
     numbers, middle = _journal.ratios(kept.guesses), _journal.middle(kept.guesses)
     if middle is None:
-        return "There are no guesses yet: put one in place of the ... of a prediction, and run it and the next cell."
+        return "No guesses yet: put one in place of the ... of a prediction, run it and the next cell."
     return guesses_against_answers(numbers, middle)
 
 

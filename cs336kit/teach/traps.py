@@ -16,7 +16,7 @@ def expect(exception: type[Exception], lines: int = 1) -> Iterator[None]:
     except exception as error:
         message = "\n".join(line.rstrip() for line in str(error).strip().splitlines()[:lines])
         for line in f"{type(error).__name__}: {message}".splitlines():
-            # JupyterLab breaks long lines in the middle of a word: with its file browser open, 1,280 pixels show 107.
-            print(textwrap.fill(line, 100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
+            # Longer lines are broken in the middle of a word: the site shows 88 columns beside its menus on 1,280 pixels.
+            print(textwrap.fill(line, 88, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
     else:
         raise AssertionError(f"this block was expected to raise {exception.__name__}, but it did not")

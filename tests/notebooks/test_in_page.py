@@ -96,6 +96,8 @@ def test_the_planner_offers_every_option_of_the_command_with_its_flag_and_defaul
     assert set(pyodide.FIRST) <= set(options) and offers["models"] == list(MODELS)
     assert options["accelerator"]["choices"] == [device.name for device in accelerators()]
     assert options["precision"]["choices"] and not options["tokens"]["choices"]
+    assert options["optimizer"]["help"] == "adamw by default" and options["attention"]["help"].startswith("sdpa")
+    assert not [name for name, option in options.items() if "--" in option["help"]]
     for name, option in options.items():
         assert option["flag"] == f"--{name.replace('_', '-')}" and option["help"] and "%%" not in option["help"]
         unsaid = parsed[flags[option["flag"]].dest]

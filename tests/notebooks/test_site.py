@@ -19,6 +19,7 @@ from cs336kit.course.pages import metadata
 from cs336kit.course.site import names, pyodide, settings, written
 from cs336kit.course.site.lesson import prepared
 from cs336kit.course.site.settings import as_rst, slug
+from cs336kit.predict._common.grid import as_html
 
 # Sphinx's extensions use names that its next version but one will not have.
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
@@ -27,6 +28,7 @@ TEXT = (
     "# 00 · First\n\n**What is first?**\n\n[The claims](01_claims.ipynb) · [Map](01_claims.ipynb#Map-of-the-course)",
     "# 01 · Claims\n\n**Is it so?**",
 )
+SOLUTION, ANSWER = "secret = 42", as_html(("a",), [("forty-two",), ("a sentence of its own",)], "<")
 CARD = '**The card** · two lines\n- half of $2^k$\n- the "rest" -- all of it\n\n**Discuss**\n1. Why?'
 
 
@@ -46,8 +48,12 @@ def lessons(folder):
     still = {"text/html": '<div class="cs336kit-still"><b>0 01010</b></div>', "text/plain": "0 01010"}
     first = [
         cell("guess = ...", "prediction"),
-        cell("teach.reveal(guess, of='x', counted=42)", "answer", {"text/plain": "forty-two"}),
-        cell("secret = 42", "solution"),
+        cell(
+            "teach.reveal(guess, of='x', counted=42)",
+            "answer",
+            {"text/html": f"The answer\n{ANSWER}", "text/plain": ""},
+        ),
+        cell(f"# Solution of 00.1: unfold\n### BEGIN SOLUTION\n{SOLUTION}\n### END SOLUTION", "solution"),
         cell("draw()", "", drawn),
         cell('teach.explorers.bits(0.1, "fp16")', "", still),
         new_markdown_cell(CARD),
@@ -75,7 +81,7 @@ def clone(tmp_path_factory):
     (root / "CHANGELOG.md").write_text("# Changes\n")
     (root / "pages").mkdir()
     (root / "pages/planner.md").write_text("# The planner\n\n[first](notebooks/00_first.ipynb)\n")
-    (root / "pages/explorers.md").write_text("# The explorers\n")
+    (root / "pages/explorers.md").write_text("# The explorers\n\n(bits)=\n## Bits\n")
     lessons(root / "notebooks")
     return root
 
@@ -120,7 +126,7 @@ def test_a_figure_is_shown_once_with_its_name_and_an_explorer_has_a_place(built)
     page = (built / "notebooks/00_first.html").read_text()
     assert page.count("data:image/svg+xml") == page.count('<img alt="A line that rises from one') == 1
     assert '<div class="cs336kit-explorer" data-explorer="bits"><div class="cs336kit-still">' in page
-    assert '<a href="../explorers.html">' in page
+    assert '<a href="../explorers.html#bits">' in page
 
 
 def test_home_cards_and_papers_follow_from_the_clone(built):
@@ -183,6 +189,15 @@ def test_a_folded_cell_says_what_is_in_it_and_an_explorer_which_one_it_is(clone,
         (["answer", "hide-output"], {"code_prompt_show": "The answer"}),
         (["solution", "hide-cell"], {"code_prompt_show": "The solution"}),
     ]
+    shown = {
+        name: (kind.source(cell), cell["outputs"])
+        for name in ("solution", "answer")
+        for cell in cells
+        if name in kind.tags(cell)
+    }
+    answer = shown["answer"][1][0]["data"]["text/html"]
+    assert shown["solution"][0] == SOLUTION and answer.startswith("<div")
+    assert re.findall(r"nowrap;[^>]*>([^<]*)<", answer) == ["forty-two"]
     (still,) = (cell for cell in cells if "bits(" in kind.source(cell))
     shown = still["outputs"][0]["data"]
     assert shown["text/html"].startswith(

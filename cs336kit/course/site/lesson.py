@@ -11,7 +11,11 @@ from cs336kit.course.site.in_page import EXPLORERS
 FOLDS = {"answer": "The answer", "solution": "The solution", "verdict": "The verdict", "aside": "The code"}
 _EXPLORER = re.compile(r"explorers\.(\w+)\(")
 _STILL = '<div class="cs336kit-still">'
-_MOVING = '<p><a href="../explorers.html">Choose other values on the page of explorers</a></p>'
+_MOVING = '<p><a href="../explorers.html#{}">Choose other values on the page of explorers</a></p>'
+#: What tools need in a solution's cell, and a reader who has opened it does not.
+_MARKS = re.compile(r"^(# Solution of .*| *### (BEGIN|END) SOLUTION)$\n?", flags=re.M)
+#: The cells of a table, other than its head's, that stay on one line: names, numbers, short ranges.
+_SHORT = re.compile(r'(?<=style=")(?<!scope="col" style=")(?=[^"]*">[^<]{1,12}</t[hd]>)')
 
 
 def prepared(path: Path) -> str:
@@ -23,6 +27,13 @@ def prepared(path: Path) -> str:
         if tag := fold(cell):
             name = next(FOLDS[known] for known in FOLDS if known in kind.tags(cell))
             cell["metadata"] |= {"tags": [*kind.tags(cell), tag], "mystnb": {"code_prompt_show": name}}
+        if "solution" in kind.tags(cell):
+            cell["source"] = _MARKS.sub("", kind.source(cell)).strip()
+        for output in cell.get("outputs", []):
+            if html := kind.joined(output.get("data", {}).get("text/html", "")):
+                # The fold is called the answer already.
+                html = html.removeprefix(f"{FOLDS['answer']}\n")
+                output["data"]["text/html"] = _SHORT.sub("white-space:nowrap;", html)
         if found := _EXPLORER.search(kind.source(cell)):
             _name_explorer(cell, found[1])
     return json.dumps(notebook)
@@ -38,7 +49,7 @@ def fold(cell: kind.Cell) -> str | None:
 
 def _name_explorer(cell: kind.Cell, name: str) -> None:
     """Put the still pictures of an explorer into an element with its name, above a link to the live one."""
-    moving = _MOVING if name in EXPLORERS else ""
+    moving = _MOVING.format(name) if name in EXPLORERS else ""
     for output in cell.get("outputs", []):
         html = kind.joined(output.get("data", {}).get("text/html", ""))
         if _STILL in html:

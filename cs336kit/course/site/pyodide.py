@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import cs336kit
@@ -81,11 +81,20 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[dict[str, object]]:
             # A page calls a control as its option is called, whatever field of the question that sets.
             name = "".join(action.option_strings[-1:]).lstrip("-").replace("-", "_")
             if name not in _PRINTING:
+                choices = menus.get(name, list(action.choices or ()))
                 yield {
                     "name": name, "flag": action.option_strings[0], "group": group.title, "first": name in FIRST,
-                    "help": (action.help or "").replace("%%", "%"), "choices": menus.get(name, list(action.choices or ())),
+                    "help": _on_a_page((action.help or "").replace("%%", "%"), choices), "choices": choices,
                     "switch": action.nargs == 0, "default": None if action.nargs == 0 else action.default,
                 }  # fmt: skip
+
+
+def _on_a_page(said: str, choices: Sequence[str]) -> str:
+    """The help of an option without what only a command line has, and without names that stand in its menu."""
+    said = re.sub(r" \(--\w+ help [^)]*\)", "", said)
+    said = re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", " "), said)
+    names, _, rest = said.partition("; ")
+    return rest if rest and choices and all(name in names for name in choices) else said
 
 
 def with_stills(page: str) -> str:

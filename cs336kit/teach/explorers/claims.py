@@ -1,12 +1,12 @@
 """Choose a topic, a verdict or a word, and see what is claimed, what was computed, and which verdict follows."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from cs336kit.predict._common.checks import one_of
-from cs336kit.predict._common.grid import as_html, as_text
+from cs336kit.predict._common.grid import as_text
 from cs336kit.teach.claims import VERDICTS, Settled, settled
 from cs336kit.teach.explorers.explorer import Explorer
 
@@ -32,7 +32,13 @@ PARTS = {
 EIGHT, ALL = "the eight of the lesson", "all"
 #: At most this many rows are shown; the others are counted, and a narrower choice shows them.
 ROWS = 40
-_HEADERS = ("it is said", "its value", "computed", "verdict", "what is true")
+#: Names of topics in words, where the ledger's are short for them.
+NAMES = {
+    "autograd": "automatic differentiation", "collectives": "collective operations", "einops": "einops and einsum",
+    "floats": "number formats", "flops": "FLOPs", "gradient-flops": "FLOPs of gradients", "init": "initialization",
+    "memory": "memory of training", "mfu": "model FLOPs utilization", "model": "a first model", "napkin": "napkin math",
+    "scaling": "scaling laws",
+}  # fmt: skip
 
 
 def claims(*, topic: str = EIGHT, verdict: str = ALL, text: str = "") -> "ClaimsExplorer":
@@ -84,8 +90,7 @@ class ClaimsExplorer(Explorer):
         return [self._head(), *lines, self.sentence]
 
     def _repr_html_(self) -> str:
-        rows = [row(one) for one in self.found[:ROWS]]
-        return as_html(_HEADERS, rows, "<<<<<", caption=self._head()) + f"<div>{escape(self.sentence)}</div>"
+        return f"<div>{escape(self._head())}</div>\n{_list(self.found[:ROWS])}\n<div>{escape(self.sentence)}</div>"
 
 
 class Ledger:
@@ -100,9 +105,9 @@ class Ledger:
 
     def _part(self, topic: str) -> str:
         _, number, hold = _counts(topic)
-        items = "\n".join(map(_item, settled(topic)))
-        head = f"<summary>{escape(topic)}: {number} claims, {hold} hold as said</summary>"
-        return f"<details>{head}\n<ul>\n{items}\n</ul></details>"
+        name = NAMES.get(topic, topic.replace("-", " "))
+        head = f"<summary>{escape(name)}: {number} claims, {hold} hold as said</summary>"
+        return f'<details data-topic="{topic}">{head}\n{_list(settled(topic))}</details>'
 
 
 def every_claim() -> Ledger:
@@ -112,7 +117,8 @@ def every_claim() -> Ledger:
 
 def row(one: Settled) -> tuple[str, str, str, str, str]:
     """A claim for a reader: what is said, its value, what was computed, the verdict, what is true."""
-    return one.claim.claim, one.said, one.computed, one.claim.verdict, one.truth
+    so = "; otherwise ".join(map(_in_words, one.so)) or one.computed
+    return one.claim.claim, _in_words(one.said), so, one.claim.verdict, one.truth
 
 
 def claim_counts() -> dict[str, dict[str, int]]:
@@ -132,6 +138,10 @@ def _topics() -> Sequence[str]:
     return list(dict.fromkeys(one.claim.topic for one in settled()))
 
 
+def _list(those: Iterable[Settled]) -> str:
+    return "\n".join(["<ul>", *map(_item, those), "</ul>"])
+
+
 def _item(one: Settled) -> str:
     statement, said, computed, verdict, true = map(escape, row(one))
     more = f" {true}" if true else ""
@@ -141,5 +151,23 @@ def _item(one: Settled) -> str:
 def _values(said: str, computed: str) -> str:
     if not said:
         return computed
-    same = computed == said or computed.startswith(f"{said} · ")
+    same = computed == said or computed.startswith(f"{said}; otherwise ")
     return f"said and computed {computed}" if same else f"said {said}; computed {computed}"
+
+
+def _in_words(value: str) -> str:
+    """A value that is or ends with one list, with its members in a row: "1, 2 and 3", or "8 times 7"."""
+    before, _, inside = value.partition("[")
+    members, depth = [""], 1
+    for place, sign in enumerate(inside):
+        depth += (sign == "[") - (sign == "]")
+        if not depth and place < len(inside) - 1:
+            return value  # more than one list
+        if depth == 1 and inside[place : place + 2] == ", ":
+            members.append("")
+        elif depth:
+            members[-1] += sign
+    *first, last = map(str.strip, members)
+    if len(first) > 1 and {*first} == {last}:
+        return f"{before}{len(members)} times {last}"
+    return before + " and ".join(filter(None, [", ".join(first), last]))

@@ -110,13 +110,13 @@ class RooflineExplorer(Explorer):
         low = 10 ** math.floor(math.log10(min(0.1, bound.intensity)))
         high = 10 ** math.ceil(math.log10(max(10_000, bound.intensity)))
         x = draw.logarithmic(low, high, 90, 690)
-        y = draw.logarithmic(low * bound.bandwidth, 2 * peak, 300, 20)
+        y = draw.logarithmic(low * bound.bandwidth, 3 * peak, 300, 20)
         parts = []
         for power in range(round(math.log10(low)), round(math.log10(high)) + 1):
             parts += [draw.path([(x(10**power), 20), (x(10**power), 300)], GRID)]
             parts += [draw.text(x(10.0**power), 318, f"{10.0**power:,g}")]
         first = math.ceil(math.log10(low * bound.bandwidth))
-        for power in range(first, math.floor(math.log10(2 * peak)) + 1):
+        for power in range(first, math.floor(math.log10(3 * peak)) + 1):
             parts += [draw.path([(90, y(10**power)), (690, y(10**power))], GRID)]
             parts += [draw.text(84, y(10**power) + 4, si(10**power, ""), anchor="end")]
         roof = [(low, low * bound.bandwidth), (bound.ridge, peak), (high, peak)]
@@ -127,8 +127,9 @@ class RooflineExplorer(Explorer):
             draw.path([(x(bound.ridge), y(peak)), (x(bound.ridge), 300)], FAINT, 1.2, "3 3"),
             draw.path([(x(i), y(rate)) for i, rate in roof], ROOF, 3),
             draw.path([here, (here[0], 300)], POINT, 1.5, "5 3"),
-            draw.text(x(bound.ridge) - 8, 292, "memory limits", QUIET, anchor="end", over=True),
-            draw.text(x(bound.ridge) + 8, 292, "the peak limits", QUIET, anchor="start", over=True),
+            # Above the roof no line passes.
+            draw.text(x(bound.ridge) - 8, y(peak) - 13, "memory limits", QUIET, anchor="end", over=True),
+            draw.text(x(bound.ridge) + 8, y(peak) - 13, "the peak limits", QUIET, anchor="start", over=True),
             draw.dot(*here, POINT),
         ]
         alt = (

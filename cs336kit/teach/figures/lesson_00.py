@@ -47,7 +47,9 @@ def three_products(*, N: float, D: float, F: float, layer_input: str = "h") -> D
             f"{' '.join(name.split())} {left} ({down} × {inner}) @ {right} ({inner} × {across}), summed over {inner}"
         )
         top -= high + 1.4
-    ax.set(xlim=(0, start + 2 * size["F"] + size["N"] + 3.2 * gap + 2.4), ylim=(top + 1.1, 0.8), aspect="equal")
+    across_all = start + 2 * size["F"] + size["N"] + 3.2 * gap + 2.4
+    ax.set(xlim=(0, across_all), ylim=(top + 1.1, 0.8), aspect="equal")
+    figure.set_figheight(8 * (0.8 - top - 1.1) / across_all)
     ax.axis("off")
     return figure, "three products, each over all of N, D and F: " + "; ".join(said)
 

@@ -33,11 +33,13 @@ def overlap(runs: Mapping[str, Sequence[Span]], *, to_ms: float = 1) -> Drawn:
     A buffer is occupied from the start of a copy to the end of the computation with it. to_ms: milliseconds in one unit of
     the times, 1000 for the spans of `measure.overlap_timeline`.
     """
-    figure, panels = axes(len(runs), height=0.5 + 1.45 * len(runs), sharex=True, squeeze=False)
+    lasts = [to_ms * max(end for *_, end in spans) for spans in runs.values()]
+    # On the axis of a run that takes much longer, nothing could be seen of a short one.
+    shared = max(lasts) < 4 * min(lasts)
+    figure, panels = axes(len(runs), height=0.5 + (1.45 if shared else 1.75) * len(runs), sharex=shared, squeeze=False)
     said = []
-    # All panels have one axis, on which a number takes about this much room.
-    least = 0.015 * to_ms * max(end for spans in runs.values() for *_, end in spans)
-    for ax, (name, spans) in zip(panels[:, 0], runs.items(), strict=True):
+    for ax, (name, spans), last in zip(panels[:, 0], runs.items(), lasts, strict=True):
+        least = 0.015 * (max(lasts) if shared else last)  # about as much room as a number takes
         in_ms = [(lane, batch, start * to_ms, end * to_ms) for lane, batch, start, end in spans]
         lanes = timeline(ax, in_ms, {"copy": (2, 1), "compute": (1, 0)}, least=least)
         most = _occupied(ax, in_ms, least)

@@ -20,7 +20,7 @@ def roofline(
     ax.plot([low, ridge, high], roof, color=COLORS[6], marker="", linestyle="-", linewidth=3)
     ax.axvline(ridge, color="#777777", linewidth=1, linestyle=":", marker="")
     corner = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 11, "color": QUIET}
-    ax.annotate(f"ridge {ridge:.4g}", (ridge, peak_flops_per_second), **corner)
+    ax.annotate(f"ridge: {ridge:.3g} FLOPs per byte", (ridge, peak_flops_per_second), **corner)
     labels: Look = {"xlabel": "arithmetic intensity, FLOPs per byte", "ylabel": "FLOP/s"}
     legend = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3, "fontsize": 11} if points else None
     said = lines(ax, {}, {name: ([x], [rate]) for name, x, rate in points}, legend=legend, **labels)

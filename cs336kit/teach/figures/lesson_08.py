@@ -1,7 +1,7 @@
 """A computation graph, ours or torch's, and the error of a numeric derivative."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from cs336kit.teach.figures.graph import graph as draw_graph
@@ -19,7 +19,12 @@ def computation_graph(graph: Any) -> Drawn:
         node.index: [f"×{_number(s.value, 3)}" for s in node.saved if s.value is not None] for node in graph.nodes
     }
     edges = [(source, target, slopes[target].pop(0) if slopes[target] else "") for source, target in graph.edges]
-    figure, said = draw_graph([(node_lines(node), node.kind) for node in graph.nodes], edges)
+    boxes: list[tuple[list[str], str]] = []
+    seen: set = set()
+    for node in graph.nodes:
+        boxes.append((node_lines(node, seen), node.kind))
+        seen |= {saved.storage for saved in node.saved}
+    figure, said = draw_graph(boxes, edges)
     return figure, f"computation graph: {said}"
 
 
@@ -27,8 +32,11 @@ def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}g}".replace("-", "−")
 
 
-def node_lines(node: Any) -> list[str]:
-    """The text in a node's box: its name, its value and gradient or its shape, and what it keeps."""
+def node_lines(node: Any, seen: Container = ()) -> list[str]:
+    """The text in a node's box: its name, its value and gradient or its shape, and what it keeps.
+
+    seen: the storages that nodes before it keep, whose bytes are not said again.
+    """
     operation = re.sub(r"Backward\d*$", "", node.name)
     named = node.tensor and node.kind == "compute" and f"{node.tensor} = {operation}"
     first = named or node.tensor or operation
@@ -45,7 +53,9 @@ def node_lines(node: Any) -> list[str]:
     kept = [saved for saved in node.saved if once[saved.storage] is saved]
     # A leaf exists anyway; the node only refers to it.
     verbs = ["keeps" if saved.kind == "tensor" else saved.kind for saved in kept]
-    return [first, second, *(f"{v} {s.tensor or s.name}: {s.bytes:,} B" for v, s in zip(verbs, kept, strict=True))]
+    said = [f"{verb} {saved.tensor or saved.name}" for verb, saved in zip(verbs, kept, strict=True)]
+    sizes = ["the same" if saved.storage in seen else f"{saved.bytes:,} B" for saved in kept]
+    return [first, second, *map(": ".join, zip(said, sizes, strict=True))]
 
 
 @described

@@ -32,7 +32,7 @@ def starts(curves: Series, *, guess: float) -> Drawn:
     for name in lost:
         ax.plot([], [], linestyle="", marker="", label=name)
     ax.set_ylim(min((min(ys) for _, ys in finite.values()), default=guess) - 0.3, guess + 0.7)
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 0.6))
+    figure.legend(loc="outside upper center", ncols=min(3, len(curves)))
     return figure, f"{said}; a uniform guess has {guess:.4g}" + "".join(f"; {words}" for words in lost)
 
 

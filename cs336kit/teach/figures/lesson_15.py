@@ -15,9 +15,9 @@ def step_course(
     """Live bytes (MiB) after each operation of a step, what was predicted for some of them, and what is alive at a few.
 
     borders: (predicted bytes, number of the operation); marks: (number of the operation, what is alive then), which stand
-    as numbers on the curve and as words beside it.
+    as numbers on the curve and as words below it.
     """
-    figure, ax = axes(height=4.2)
+    figure, ax = axes(height=4 + 0.25 * len(marks))
     places, sizes = _visible(live_bytes)
     look = {"facecolor": "#c3dbec", "edgecolor": COLORS[0], "linewidth": 0.8}
     ax.fill_between(places, sizes, step="post", label="counted", **look)
@@ -26,20 +26,18 @@ def step_course(
     label: Look = {"xlabel": "operations of the step", "ylabel": "alive (MiB)"}
     said = lines(ax, {}, {"predicted, between blocks": points}, mark=hollow, **label)
     circle: Look = {"boxstyle": "circle,pad=0.25", "facecolor": "white", "edgecolor": QUIET}
-    height, end, words = max(live_bytes) / _MIB, len(live_bytes), []
+    height, keys, words = max(live_bytes) / _MIB, [], []
     for number, (index, alive) in enumerate(marks, start=1):
-        y = 1.16 * height - 0.22 * height * (number - 1)
         size = live_bytes[index] / _MIB
         ax.annotate(
             str(number), (index, size), (0, 20), textcoords="offset points", ha="center", va="center", fontsize=11,
             bbox=circle, arrowprops={"arrowstyle": "-", "color": QUIET},
         )  # fmt: skip
-        ax.text(1.12 * end, y, str(number), ha="center", va="center", fontsize=11, bbox=circle)
-        ax.text(1.16 * end, y, f"{size:.1f} MiB: {alive}", va="center", fontsize=10.5)
+        keys.append(f"{number}   {size:.1f} MiB: {' '.join(alive.split())}")
         words.append(f"({number}) {size:.1f} MiB, {' '.join(alive.split())}")
-    ax.set(xlim=(0, 1.82 * end), ylim=(0, 1.3 * height))
-    ax.set_xticks([tick for tick in ax.get_xticks() if tick <= end])
+    ax.set(xlim=(0, 1.03 * len(live_bytes)), ylim=(0, 1.3 * height))
     ax.grid(visible=False)
+    figure.supxlabel("\n".join(keys), x=0.01, ha="left", fontsize=11, linespacing=1.5)
     ax.legend(loc="upper left", ncols=2, bbox_to_anchor=(0, 1.16))
     return figure, f"{said}; counted peak {height:,.4g} MiB; alive at the numbers: {'; '.join(words)}"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from cs336kit.teach.figures.primitives import FAINT, Look, Series, averaged, bars, lines, listed
-from cs336kit.teach.figures.style import Drawn, axes, described
+from cs336kit.teach.figures.primitives import FAINT, Look, Series, averaged, lines, listed
+from cs336kit.teach.figures.style import COLORS, HATCHES, Drawn, axes, described, tint
 
 
 @described
@@ -28,7 +28,7 @@ def paired_losses(curves: Series, *, reference: str, nudged: Sequence[str], ever
     for number, (name, width) in enumerate(bands.items()):
         look: Look = {"facecolor": ("#d9d9d9", "#f1f1f1")[number % 2], "edgecolor": FAINT, "linewidth": 0.8}
         lower.axhspan(-width, width, label=f"{reference}, {name}", zorder=-number, **look)
-    lower.legend(handles=lower.patches, loc="upper left", fontsize=11)
+    lower.legend(handles=lower.patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=11)
     upper.set_xlabel("")
     return figure, f"{said}. {apart}. Bands: {listed(list(bands), list(bands.values()))}"
 
@@ -40,11 +40,16 @@ def magnitudes(exponents: Sequence[int], shares: Series, *, limits: Mapping[str,
     limits: name → exponent of the smallest number of a format, drawn as a vertical line.
     """
     figure, ax = axes(height=3.8)
-    look: Look = {"label": "share", "legend": {"loc": "center right"}, "size": 0.9, "at": [e + 0.5 for e in exponents]}
-    said = bars(ax, [f"2^{e}" for e in exponents], shares, **look)
+    edges = [*exponents, exponents[-1] + 1]
+    for number, (name, each) in enumerate(shares.items()):
+        color = COLORS[number % 7]
+        look: Look = {"facecolor": tint(color) if number else color, "edgecolor": color, "hatch": HATCHES[number % 7]}
+        ax.stairs(each, edges, fill=True, alpha=0.7, linewidth=1.2, label=name, **look)
+    figure.legend(loc="outside upper center", ncols=len(shares))
+    said = "; ".join(f"{name}: {listed([f'2^{e}' for e in exponents], each)}" for name, each in shares.items())
     top = max(max(values) for values in shares.values())
     for number, (name, exponent) in enumerate(limits.items()):
         ax.axvline(exponent, color="#222222", linewidth=1.5, linestyle=("--", ":", "-.")[number % 3])
         ax.annotate(f" {name}", (exponent, top * (1.24 - 0.09 * number)), fontsize=11, va="top")
-    ax.set(xlabel="exponent e of the magnitude, in [2^e, 2^(e+1))", ylim=(0, 1.26 * top))
-    return figure, f"{said}. Smallest exponents: {listed(list(limits), list(limits.values()))}"
+    ax.set(xlabel="exponent e of numbers from $2^e$ to $2^{e+1}$", ylabel="share", ylim=(0, 1.26 * top))
+    return figure, f"share: {said}. Smallest exponents: {listed(list(limits), list(limits.values()))}"

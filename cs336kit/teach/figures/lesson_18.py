@@ -41,9 +41,10 @@ def held_by_rank(parts: Mapping[str, float], ways: Sequence[str], *, ranks: int)
         middle = -row * down - high / 2
         ax.text(-gap, middle, name, ha="right", va="center", fontsize=12)
         ax.text(ranks * (wide + gap), middle, f"{held:g} bytes", ha="left", va="center", fontsize=12)
+    ax.text(ranks * (wide + gap), 0.1 * high, "per parameter", ha="left", va="bottom", fontsize=12)
     for rank in range(ranks):
         ax.text(rank * (wide + gap) + wide / 2, 0.1 * high, f"rank {rank}", ha="center", va="bottom", fontsize=12)
-    ax.set(xlim=(-1.6, ranks * (wide + gap) + 1.0), ylim=(-len(divided) * down + 0.2 * high, 0.5 * high))
+    ax.set(xlim=(-1.6, ranks * (wide + gap) + 1.3), ylim=(-len(divided) * down + 0.2 * high, 0.5 * high))
     ax.axis("off")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=len(parts))
     said = f"bytes for each parameter on each of {ranks} ranks, {listed(list(parts), list(parts.values()))} in all: "

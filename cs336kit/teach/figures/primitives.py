@@ -149,7 +149,7 @@ def number_line(ax: Any, values: Series, limit: float) -> str:
 
 
 #: Colors of the rows of a grid, which neither resemble one another nor the gray of what nothing reads.
-ROWS = (*(COLORS[number] for number in (0, 1, 2, 4, 5)), "#7A5195", "#6B6B00")
+ROWS = (*(COLORS[number] for number in (0, 1, 2, 4, 3)), "#7A5195", "#6B6B00")
 
 
 def cell(ax: Any, x: float, y: float, value: object, row: int | None = 0) -> None:
@@ -175,7 +175,8 @@ def timeline(
     """Spans (lane, text, start, end) on lanes: lane → (height, number of its color); shorter ones than `least` have no text."""
     for lane, text, start, end in spans:
         y, number = lanes[lane]
-        ax.barh(y, end - start, left=start, height=0.82, edgecolor="white", color=COLORS[number], hatch=HATCHES[number])
+        look: Look = {"color": COLORS[number], "hatch": HATCHES[number], "edgecolor": "white", "linewidth": 0.5}
+        ax.barh(y, end - start, left=start, height=0.82, **look)
         ink = readable(COLORS[number])
         if end - start >= least:
             ax.text((start + end) / 2, y, str(text), ha="center", va="center", fontsize=10, color=ink)

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 #: Okabe and Ito's hues (2008), dark enough for thin marks on white (3:1), ordered so that neighbors also differ in
-#: lightness when printed in gray.
-COLORS = ("#0072B2", "#BF7F00", "#007F5C", "#3A93CC", "#B84A00", "#CC79A7", "#222222")
+#: lightness when printed in gray. The two blues are far apart, since a dark page makes them alike.
+COLORS = ("#0072B2", "#BF7F00", "#007F5C", "#CC79A7", "#B84A00", "#3A93CC", "#222222")
 #: What distinguishes bars and areas besides color.
 HATCHES = ("", "//", "||", "xx", "\\\\", "++", "--")
 

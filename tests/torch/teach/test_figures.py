@@ -477,7 +477,9 @@ def test_boxes_say_value_gradient_and_what_is_kept():
 def test_what_two_operands_share_is_kept_once_and_what_is_freed_is_said():
     x = torch.ones(4, requires_grad=True).exp()
     square = x * x
-    assert node_lines(measure.graph(square).nodes[-1])[2:] == ["keeps other: 16 B"]
+    *_, last = measure.graph(square).nodes
+    assert node_lines(last)[2:] == ["keeps other: 16 B"]
+    assert node_lines(last, {saved.storage for saved in last.saved})[2:] == ["keeps other: the same"]
     square.sum().backward()
     assert node_lines(measure.graph(square).nodes[-1])[2:] == ["(freed)"]
 

@@ -96,7 +96,7 @@ def test_the_lesson_is_part_of_the_key_where_jupyterlab_tells_it(file, monkeypat
 
 
 def test_calibration_draws_factors():
-    assert "no guesses yet" in teach.calibration() and len(teach.calibration()) <= 100  # a line of JupyterLab's
+    assert "No guesses yet" in teach.calibration() and len(teach.calibration()) <= 86  # a line of JupyterLab's
     teach.reveal(2, of="products", counted=4)
     teach.reveal(9, of="days", computed=3)
     teach.reveal("copy", of="a word", counted="view")

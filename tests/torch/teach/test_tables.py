@@ -8,6 +8,12 @@ def test_numbers_stand_right_and_words_left():
     assert shown == "dtype   bytes\nfp32        4\nfp64       16"
 
 
+def test_numbers_that_are_written_already_stand_right_too():
+    rows = [("fp32", "4.5 kB", "–", "8-bit"), ("fp64", "16 kB", "1e-05", "16 of them")]
+    assert table("abcd", rows).align == "<>><"
+    assert table("ab", [("", 1.5), ("–", float("nan"))]).align == "<>"
+
+
 def test_html_escapes_and_aligns():
     shown = table(["a<b"], [("x&y",)])._repr_html_()
     assert "a&lt;b" in shown and "x&amp;y" in shown and "text-align:left" in shown

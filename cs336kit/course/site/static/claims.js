@@ -2,8 +2,9 @@
 const form = document.getElementById("claims-filter");
 const topics = [...document.querySelectorAll("#claims > details")];
 const claims = topics.flatMap((topic) => [...topic.querySelectorAll("li")]);
-const nameOf = (topic) => topic.querySelector("summary").textContent.split(":")[0];
-for (const topic of topics) form.elements.topic.add(new Option(nameOf(topic)));
+const heads = new Map(topics.map((topic) => [topic, topic.querySelector("summary").textContent]));
+const nameOf = (topic) => heads.get(topic).split(":")[0];
+for (const topic of topics) form.elements.topic.add(new Option(nameOf(topic), topic.dataset.topic));
 
 function choose() {
   const chosen = Object.fromEntries(new FormData(form));
@@ -12,11 +13,13 @@ function choose() {
   for (const topic of topics) {
     for (const claim of topic.querySelectorAll("li")) {
       claim.hidden =
-        (chosen.topic && nameOf(topic) !== chosen.topic) ||
+        (chosen.topic && topic.dataset.topic !== chosen.topic) ||
         (chosen.verdict && claim.querySelector("b").textContent !== chosen.verdict) ||
         !claim.textContent.toLowerCase().includes(words);
     }
-    topic.hidden = !topic.querySelector("li:not([hidden])");
+    const here = topic.querySelectorAll("li:not([hidden])").length;
+    topic.querySelector("summary").textContent = asked ? `${nameOf(topic)}: ${here} of ${topic.querySelectorAll("li").length} claims` : heads.get(topic);
+    topic.hidden = !here;
     topic.open = asked;
   }
   const found = claims.filter((claim) => !claim.hidden).length;

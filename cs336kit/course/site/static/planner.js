@@ -166,8 +166,7 @@ function shown({ values, text }, line, own) {
   return [
     element("h2", {}, ["Memory of one accelerator"]),
     ...memory(values),
-    element("h2", {}, ["What the command says"]),
-    scrolling(text, "the command's answer"),
+    element("details", {}, [element("summary", {}, ["All that the command says"]), scrolling(text, "the command's answer")]),
     element("p", {}, own ? [`The same in a terminal, beside a file ${CONFIG} with this text:`] : ["The same in a terminal:"]),
     element("div", { className: "line" }, [scrolling(code, "the command"), copy]),
   ];
@@ -181,7 +180,7 @@ function scrolling(content, name) {
 
 // The peak by bucket and the allowance beside what the accelerator has, as a bar and as a table.
 function memory(values) {
-  const parts = Object.entries(values.memory_bytes).map(([name, size], number) => [name, size, `part-${number}`]);
+  const parts = Object.entries(values.memory_bytes).map(([name, size]) => [name, size, name.replaceAll(" ", "-")]);
   const free = Object.values(values.allowance_bytes).reduce((sum, size) => sum + size, 0);
   const room = values.available_bytes;
   const most = Math.max(values.total_bytes + free, room);
