@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from cs336kit.teach.figures.primitives import Look, Series, lines, log_axis, over
-from cs336kit.teach.figures.style import Drawn, axes, described
+from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
 
 
 @described
