@@ -52,11 +52,11 @@ def _shifted(keys, values, position, q, k, v):
     observe=lambda found, args: {"result": found, "keys": args[0], "values": args[1]},
     mistakes={
         _masked: "a weight of 0 times rubbish can be NaN. Read only what has been written.",
-        "right_if(seen=len(keys))": "slots that are still empty took part in the softmax. How many tokens are there so far?",
+        "right_if(seen=len(keys))": "rows that nobody has written to yet took part in the softmax. How many tokens are there so far?",
         "right_if(seen=min(position, len(keys)))": "the new token itself is missing among those that are read. At position 0 "
         "there is one token already.",
         "right_if(seen=position % len(keys) + 1)": "you read only as far as the slot that was written. Once the room is full, "
-        "the slots behind it hold tokens of the window, too.",
+        "the rows behind it hold tokens of the window, too.",
         _shifted: "the result is right, but you moved rows. Only the row of the token that leaves may change.",
         _unseen: "the new token did not see itself. Write its key and value before you read.",
         "right_if(q=q * math.sqrt(len(q)))": "you did not divide the scores by √h.",
@@ -66,7 +66,7 @@ def _shifted(keys, values, position, q, k, v):
     },
     hints=(
         "Which slot holds the token that leaves the window when this one enters? Does the order of the keys matter to softmax?",
-        "Positions go round and round through the slots. Until the room is full for the first time, read only what is filled.",
+        "Positions go round and round through the rows. Until all have been written once, read only those that have.",
     ),
     checked="the first tokens, a full window, one that has gone round twice, a window of 1, and that the room was reused.",
     tolerance=1e-5,
