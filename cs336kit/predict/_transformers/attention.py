@@ -18,8 +18,8 @@ class Attention:
         #: FLOPs of each of the two products
         self._flops = 2 * batch * self.c.query_width * sequence**2
 
-    def __call__(self, x: Tensor, window: int | None) -> Tensor:
-        """Projections, rotary positions, eager or fused attention, output projection, dropout."""
+    def __call__(self, x: Tensor, window: int | None, residual: Tensor | None = None) -> Tensor:
+        """Projections, rotary positions, eager or fused attention, output projection, dropout; the sum with `residual` if given."""
         b, c = self.b, self.c
         q, k, v, held = self._projected(x)
         if self.tables is not None:
@@ -35,6 +35,7 @@ class Attention:
         merged = z if z.shape == (*x.shape[:2], c.query_width) else b.merge_heads(z)
         out = self.modules.linear("output", merged, c.d_model, "attention output")
         out = self.modules.dropped("attention", "output dropout", out, "attention dropout mask")
+        out = self.modules.summed("attention sum", residual, out, "mlp norm")
         b.free(*held, merged)
         return out
 
@@ -175,15 +176,18 @@ class Attention:
         if how.baddbmm:
             v = Heads(self._factor(v, "value"), True)
         scores = b.matmul("scores", x, y, pairs, flops, component="attention scores")
-        if how.softmax == "fp32 factors":  # no variable holds what only this line has made
-            b.free(*[t for t, given in ((x, q.x), (y, k.x)) if t is not given])
+        factors = [copy for copy, given in ((x, q), (y, k)) if copy is not given.x]
+        if not how.baddbmm:  # no variable holds what only this line has made
+            b.free(*factors)
+        if how.softmax == "fp32 factors":
             b.free(*[t.x for t, given in ((q, before[0]), (k, before[1])) if t.x.storage is not given.x.storage])
             q, k = before[:2]
-            x, y = q.x, k.x
         if how.baddbmm:  # scaled in the product itself, and each gradient in a second tensor
             product = b.items[-1]
             assert isinstance(product, Op)
             product.scratch = (x.bytes,)
+        elif how.softmax == "as the input":
+            scores = b.op("scale", "mul", (scores,), pairs, alias=True)
         else:
             scaled = b.op("scale", "mul", (scores,), pairs)
             b.free(scores)
@@ -195,14 +199,17 @@ class Attention:
         if how.baddbmm:  # every result has a variable of its own
             held += [scores, masked]
             b.hold(masked)
-        else:
+        elif how.softmax != "as the input":
             b.free(scores)
-        z = self._weighted(masked, v, q.x.dtype if how.softmax == "in fp32" else v.x.dtype, dtype, flops)
-        b.free(*[copy for copy, given in ((x, q), (y, k)) if copy is not given.x])
-        b.free(*[t.x for t, given in zip((q, k, v), before, strict=True) if t.x.storage is not given.x.storage])
+        z = self._weighted(scores, masked, v, q.x.dtype if how.softmax == "in fp32" else v.x.dtype, dtype, flops)
+        copies = [t.x for t, given in zip((q, k, v), before, strict=True) if t.x.storage is not given.x.storage]
+        if how.baddbmm:
+            held += factors + copies
+        else:
+            b.free(*copies)
         return z
 
-    def _weighted(self, masked: Tensor, v: Heads, result: str, dtype: str, flops: int) -> Tensor:
+    def _weighted(self, scores: Tensor, masked: Tensor, v: Heads, result: str, dtype: str, flops: int) -> Tensor:
         """The softmax, dropout and the weighted sum of values."""
         b, how = self.b, self.how
         apart = how.softmax in ("as it is", "fp32 scores")  # softmax and cast are two lines
@@ -216,6 +223,8 @@ class Attention:
             wide = b.cast("softmax/wide", masked, dtype if how.softmax == "as the input" else "fp32")
             soft = b.softmax_in(wide.dtype, "softmax", wide, name="softmax output")
             b.free(wide, unless=masked)
+            if how.softmax == "as the input":
+                b.free(scores)
         weights = b.converted("weights/cast", soft, result, name="copies of attention weights")
         if not apart:
             b.free(masked)

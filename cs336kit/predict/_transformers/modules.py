@@ -16,6 +16,14 @@ class Modules:
         """Dropout, if this architecture has it."""
         return self.b.dropout(place, x, self.c.dropout if at in self.how.dropouts else 0.0, mask=mask)
 
+    def summed(self, place: str, residual: Tensor | None, x: Tensor, name: str) -> Tensor:
+        """The sum with a residual, after which x is freed; x itself if none is given."""
+        if residual is None:
+            return x
+        y = self.b.add(place, residual, x, name=name)
+        self.b.free(x)
+        return y
+
     def linear(self, place: str, x: Tensor, outputs: int, component: str, *, name: str = "", cast: str = "") -> Tensor:
         """A linear layer of a block; the last word of `component` names its matrix."""
         bias = self.c.has_bias(component.split()[-1])

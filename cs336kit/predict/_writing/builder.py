@@ -339,14 +339,19 @@ class Builder(Writer):
         counted = ((component, flops),)
         return self.op(place, "matmul", (x, y), shape, keeps=_factors(x, y), flops=counted, gradient_flops=flops)
 
-    def embedding(self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
-        """Rows of a table; its gradient is a table of zeros with the rows' gradients added."""
+    def embedding(
+        self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "", made: bool = False
+    ) -> Tensor:
+        """Rows of a table; its gradient is a table of zeros with the rows' gradients added.
+
+        It saves the tokens, which matters if they are `made` during the pass: the caller holds all others anyway.
+        """
         scratch = (
             self.device.embedding(tokens.elements, table.shape[0], table.shape[1]) if self.device.embedding else ()
         )
         if self.layout.tp > 1:  # which of the tokens are in this rank's part of the table
             scratch = (*scratch, ELEMENT_BYTES[tokens.dtype] * tokens.elements)
-        return self.op(place, "embedding", (table, tokens), shape, name=name, scratch=scratch)
+        return self.op(place, "embedding", (table, tokens), shape, name=name, scratch=scratch, keeps=(tokens,) if made else ())
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
         """Chosen rows of x; saves the indices. Its gradient is written into zeros of x's size."""
