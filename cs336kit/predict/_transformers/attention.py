@@ -2,7 +2,7 @@
 
 from cs336kit.predict._decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.operations import Op, Tensor
+from cs336kit.predict.operations import INDICES, Op, Tensor
 
 
 class Attention:
@@ -34,8 +34,7 @@ class Attention:
             z = self._eager(q, k, v, x.dtype, held)
         merged = z if z.shape == (*x.shape[:2], c.query_width) else b.merge_heads(z)
         out = self.modules.linear("output", merged, c.d_model, "attention output")
-        out = self.modules.dropped("attention", "output dropout", out, "attention dropout mask")
-        out = self.modules.summed("attention sum", residual, out, "mlp norm")
+        out = self.modules.returned("attention", "output dropout", out, residual, "mlp norm")
         b.free(*held, merged)
         return out
 
@@ -56,7 +55,7 @@ class Attention:
             return made[0], made[1], made[2], [heads.x for heads in made]
         fused = b.linear(
             "query, key, value", x, (A + 2 * K) * h, component="query, key, value", bias=c.has_bias("query"),
-            name="query, key, value",
+            name="query, key, value", cached=not self.how.transposes,
         )  # fmt: skip
         if self.how.qkv == "picked":
             views = tuple(b.view(b.part_of("pick", fused, A * h), B, A, S, h) for _ in range(3))
@@ -75,6 +74,11 @@ class Attention:
     def _rotary(self, q: Heads, k: Heads, held: list[Tensor]) -> tuple[Heads, Heads]:
         """Queries and keys with their positions."""
         b, both = self.b, (("query", q), ("key", k))
+        if self.how.rope == "own tables":  # the whole table, the positions as its indices, and what they choose
+            width = self.c.rotary_width
+            held.append(b.op("all positions", "repeat", (), (1, self.c.context, width), dtype="fp32", name="rotary tables"))
+            held.append(b.op("positions", "repeat", (), (1, self.S, width), dtype="int64", name=INDICES))
+            held.append(b.op("chosen", "gather", (), (1, self.S, width), dtype=q.x.dtype, name="rotary tables"))
         if self.how.rope != "wide":
             q, k = (self._rotated(f"{name} rotary", t, name, held) for name, t in both)
             return q, k

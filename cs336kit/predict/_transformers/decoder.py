@@ -63,6 +63,8 @@ def _block(modules: Modules, attention: Attention, mlp: MLP, x: Tensor, window: 
             held.append(normed)
         if how.sums == "in place":
             first, other = b.op("attention sum", "add in place", (m, z), m.shape, passes=True, alias=True), x
+            b.hold(m)  # in a variable while dropout reads it
+            held.append(m)
             first = _dropped(modules, "mlp", first)
         else:
             held.append(m := _dropped(modules, "mlp", m))
@@ -124,7 +126,7 @@ def decoder(
         positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
         if c.extra_positions:
             own.append(b.op("positions/mask", "full", (), (B, S), dtype="fp32"))
-            numbers = b.op("positions/moved", "add", (), (B, S), dtype="int64", name=INDICES)
+            numbers = b.op("positions/moved", "offset", (), (B, S), dtype="int64", name=INDICES)
         rows = b.embedding("positions/embedding", positions, numbers, (counts, S, c.d_model), made=True)
         if c.extra_positions:
             b.free(numbers)

@@ -29,9 +29,9 @@ class MLP:
         out = self.modules.linear("down", hidden, c.d_model, "mlp down")
         if residual is None:
             b.free(hidden)
-        out = self.modules.dropped("mlp", "dropout", out, "mlp dropout mask")
-        out = self.modules.summed("mlp sum", residual, out, "attention norm")
-        b.free(hidden, unless=hidden if residual is None else None)
+            return self.modules.returned("mlp", "dropout", out, None, "")
+        out = self.modules.returned("mlp", "dropout", out, residual, "attention norm")
+        b.free(hidden)
         return out
 
     def _activation(self, place: str, x: Tensor, name: str) -> Tensor:
@@ -92,7 +92,7 @@ class MLP:
         b.free(soft, top, total)
         # Integers: the order of the experts and of the tokens, held in variables, and the tokens' rows; then all for histc.
         ids, order = (b.op(f"sort/{name}", "sort", (), (rows,), dtype="int64", name=INDICES) for name in ("ids", "order"))
-        own = b.op("sort/tokens", "div", (), (rows,), dtype="int64", name=INDICES)
+        own = b.op("sort/tokens", "rows", (), (rows,), dtype="int64", name=INDICES)
         mine = b.index("tokens", tokens, own, (rows, D), name="mlp inputs")
         b.free(own)
         weight = b.index("weights", shares, order, (rows, 1), name="routing weights")

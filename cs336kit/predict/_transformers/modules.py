@@ -16,18 +16,22 @@ class Modules:
         """Dropout, if this architecture has it."""
         return self.b.dropout(place, x, self.c.dropout if at in self.how.dropouts else 0.0, mask=mask)
 
-    def summed(self, place: str, residual: Tensor | None, x: Tensor, name: str) -> Tensor:
-        """The sum with a residual, after which x is freed; x itself if none is given."""
+    def returned(self, at: str, place: str, x: Tensor, residual: Tensor | None, name: str) -> Tensor:
+        """What attention or MLP returns: x after dropout, and its sum with a residual if it gets one."""
+        b, mask = self.b, f"{at} dropout mask"
         if residual is None:
-            return x
-        y = self.b.add(place, residual, x, name=name)
-        self.b.free(x)
+            return self.dropped(at, place, x, mask)
+        b.hold(x)  # in a variable until the sum is there
+        dropped = self.dropped(at, place, x, mask)
+        y = b.add(f"{at} sum", residual, dropped, name=name)
+        b.free(x, dropped)
         return y
 
     def linear(self, place: str, x: Tensor, outputs: int, component: str, *, name: str = "", cast: str = "") -> Tensor:
         """A linear layer of a block; the last word of `component` names its matrix."""
         bias = self.c.has_bias(component.split()[-1])
-        return self.b.linear(place, x, outputs, component=component, bias=bias, name=name, cast=cast)
+        cached = not self.how.transposes
+        return self.b.linear(place, x, outputs, component=component, bias=bias, name=name, cast=cast, cached=cached)
 
     def norm(self, place: str, x: Tensor, *, name: str, component: str = "norms") -> Tensor:
         """A norm over the last axis, as the module writes it; the caller frees x."""

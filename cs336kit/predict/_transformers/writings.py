@@ -41,6 +41,8 @@ class Writing:
     sums: str = ""
     #: what a block with two norms holds in a variable until it returns: "attention input", "attention output", "mlp input"
     variables: frozenset[str] = frozenset()
+    #: whether its linear layers multiply with a transposed weight, a view, of which autocast caches no copy
+    transposes: bool = False
     #: whether the model's loop holds what a block has returned, attention weights among it, until the next one returns
     returns_weights: bool = False
     #: whether the MLP's lines are the block's own: its input is freed once the first matrix has read it
@@ -79,7 +81,7 @@ WRITINGS: dict[str, Writing] = {
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "norm_bias": False},
     ),
     "falcon": Writing(
-        "indexed", softmax="as the input", broadcast=True, masked=True, sums="in place", returns_weights=True,
+        "indexed", softmax="as the input", broadcast=True, masked=True, sums="in place", returns_weights=True, transposes=True,
         dropouts=frozenset({"block's mlp"}),
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "kv_heads": 1, "bias": "none"},
     ),

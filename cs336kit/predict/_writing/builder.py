@@ -36,14 +36,14 @@ class Builder(Writer):
         wide = self.policy.casts and operation in self.device.autocast_fp32
         return self.cast(f"{place}/fp32", x, "fp32", name=name) if wide else x
 
-    def _cast_parameter(self, parameter: Tensor, name: str) -> Tensor:
-        """Autocast's copy of a parameter, cached; a frozen parameter is copied at every use."""
-        cached = self.cache.get(id(parameter))
-        if cached is not None:
-            return cached[0]
+    def _cast_parameter(self, parameter: Tensor, name: str, cached: bool) -> Tensor:
+        """Autocast's copy of a parameter, cached; a frozen parameter, or a view of one, is copied at every use."""
+        known = self.cache.get(id(parameter))
+        if known is not None:
+            return known[0]
         dtype = self.policy.products
         copy = self.cast(f"cast {parameter.storage.name}", parameter, dtype, name=f"{dtype} {name}")
-        if self.trained(parameter.storage.name):
+        if cached and self.trained(parameter.storage.name):
             self.cache[id(parameter)] = (copy, self.count)
         return copy
 
@@ -60,8 +60,9 @@ class Builder(Writer):
         name: str = "",
         cast: str = "",
         adapters: Adapters = None,
+        cached: bool = True,
     ) -> Tensor:
-        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once. `adapters`: existing ones."""
+        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once if `cached`. `adapters`: existing ones."""
         inputs = x.shape[-1]
         W = self.parameter(component, outputs, inputs) if weight is None else weight
         b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
@@ -72,14 +73,14 @@ class Builder(Writer):
         if self.policy.casts:
             # In the order in which torch evaluates its arguments: the last one first.
             matrix, bias_parameter = W, b
-            b = self._cast_parameter(b, "copies of biases") if b is not None else None
-            W = self._cast_parameter(W, copies)
+            b = self._cast_parameter(b, "copies of biases", cached) if b is not None else None
+            W = self._cast_parameter(W, copies, cached)
             # A tied head is as trained as its table.
             pairs = ((b, bias_parameter), (W, matrix))
             copied = [
                 copy
                 for copy, p in pairs
-                if copy is not None and p is not None and p is not copy and not self.trained(p.storage.name)
+                if copy is not None and p is not None and p is not copy and not (cached and self.trained(p.storage.name))
             ]
             source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
         y = self._linear(place, source, W, b, outputs, component, name)
