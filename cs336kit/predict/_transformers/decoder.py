@@ -145,10 +145,13 @@ def decoder(
     x = dropped
     if c.positions == "rope":
         shape, dtype = (1, 1, S, c.rotary_width), "fp32" if how.rope == "returned" else policy.weights
-        cosine, sine = (b.op(name, kind, (), shape, dtype=dtype, name="rotary tables") for name in ("cosine", "sine"))
-        cosine.storage.shared = sine.storage.shared = True
-        attend.tables = cosine, sine
-        read += attend.tables
+        if how.rope == "own tables":  # the model makes none
+            attend.tables = b.data("cosine", shape, dtype), b.data("sine", shape, dtype)
+        else:
+            cosine, sine = (b.op(name, kind, (), shape, dtype=dtype, name="rotary tables") for name in ("cosine", "sine"))
+            cosine.storage.shared = sine.storage.shared = True
+            attend.tables = cosine, sine
+            read += attend.tables
     if c.positions == "alibi":
         read.append(b.op("alibi", kind, (), (B, c.heads, S), dtype=policy.weights, name="mask"))
     b.ranks.parameters(b.leaves)
@@ -156,6 +159,8 @@ def decoder(
     b.section = "block"
     eager, masks = attend.method == "eager", dict[int | None, Tensor]()
     groups = [(window, len(list(alike))) for window, alike in groupby(c.window_of(layer) for layer in range(c.layers))]
+    if how.both_masks and len({window for window, _ in groups}) == 1:  # of which no layer reads the other
+        own.append(b.op("mask", "table", (), (B, 1, S, S), dtype=policy.weights, name="mask"))
     if how.returns_weights and eager and groups[0][1] > 1:  # only the first block has none before it
         groups[:1] = [(groups[0][0], 1), (groups[0][0], groups[0][1] - 1)]
     for window, count in groups:
@@ -193,7 +198,7 @@ def decoder(
     output = logits
     if train:
         b.hold(logits)
-        padded, shifted = (b.op(f"labels/{n}", "pad", (), (B, S + n), dtype="int64", name=INDICES) for n in (1, 0))
+        padded, shifted = (b.op(f"labels/{n}", "labels", (), (B, S + n), dtype="int64", name=INDICES) for n in (1, 0))
         output = loss_of(b, logits, B * S, c.vocab, (shifted,))
         b.free(logits, padded, shifted)
     b.free(normed)

@@ -54,25 +54,29 @@ class Modules:
             mean = b.op(f"{place}/mean of x", "mean", (wide,), few)
             # The module subtracts the mean twice, once for the variance and once for the result.
             squared = b.add(f"{place}/center for variance", wide, mean, name=place)
-            made.append(squared)
         square = b.op(
             f"{place}/square", "square", (squared,), x.shape, keeps=(squared,), scratch=(squared.bytes, squared.bytes)
         )
+        b.free(squared, unless=wide)
         variance = b.op(f"{place}/mean", "mean", (square,), few)
         b.free(square)
         shifted = b.op(f"{place}/add eps", "add", (variance,), few, passes=True)
+        held = [variance]  # in variables until the norm returns, but where the variance is part of a line
+        if kind == "offset":
+            b.free(held.pop())
         inverse = b.op(f"{place}/rsqrt", "rsqrt", (shifted,), few, keeps_output=True, name=place)
         centered = wide
         if kind == "centered":
             centered = b.add(f"{place}/center", wide, mean, name=place)
-            made += [mean, centered]
+            made.append(centered)
+            held.append(mean)
         normed = b.mul(f"{place}/normalize", centered, inverse, name=place)
-        b.free(variance, shifted, inverse, *made)
+        b.free(shifted, inverse, *made)
         factor = weight
         if kind == "narrow":
             narrow = b.cast(f"{place}/cast", normed, x.dtype, name=place)
             result = b.mul(f"{place}/scale", narrow, weight, name=name)
-            b.free(normed)
+            b.free(normed, *held)
             b.free(narrow, unless=normed)
             return result
         if kind in ("offset", "centered"):
@@ -83,4 +87,6 @@ class Modules:
             factor = raised
         scaled = b.mul(f"{place}/scale", normed, factor, name=name)
         b.free(normed, factor, unless=weight)
-        return b.converted(f"{place}/back", scaled, x.dtype, name=name)
+        result = b.converted(f"{place}/back", scaled, x.dtype, name=name)
+        b.free(*held)
+        return result

@@ -36,6 +36,8 @@ class Writing:
     broadcast: bool = False
     #: whether there is always a mask
     masked: bool = False
+    #: whether the model makes a mask with a window and one without, even if it has a single layer
+    both_masks: bool = False
     #: how a parallel block adds up: both outputs and then its input, attention's output and then "input first", or both outputs
     #: "in place", dropped together; with two norms, "inside": attention and MLP add their residual before they return
     sums: str = ""
@@ -96,7 +98,9 @@ WRITINGS: dict[str, Writing] = {
         variables=frozenset({"attention input", "attention output"}), dropouts=frozenset({"weights", "block's mlp"}),
         tells={"positions": "rope", "norm": "layernorm", "mlp": "swiglu"},
     ),
-    "gemma2": Writing(norm="offset", sdpa=False, tells={"norm_unit_offset": True, "norm_placement": "sandwich"}),
+    "gemma2": Writing(
+        norm="offset", sdpa=False, both_masks=True, tells={"norm_unit_offset": True, "norm_placement": "sandwich"}
+    ),
     "gemma": Writing(norm="offset", tells={"norm_unit_offset": True}),
     "olmo2": Writing(norm="wide", rope="returned", tells={"norm": "rmsnorm", "norm_placement": "post"}),
     "llama": _LLAMA, "mistral": _LLAMA, "mixtral": _LLAMA, "qwen2": _LLAMA, "qwen3": _LLAMA, "granite": _LLAMA,
