@@ -19,7 +19,7 @@ class Attention:
         self._flops = 2 * batch * self.c.query_width * sequence**2
 
     def __call__(self, x: Tensor, window: int | None, residual: Tensor | None = None) -> Tensor:
-        """Projections, rotary positions, eager or fused attention, output projection, dropout; the sum with `residual` if given."""
+        """Projections, rotary positions, eager or fused attention, output projection, dropout; the sum with a `residual`."""
         b, c = self.b, self.c
         q, k, v, held = self._projected(x)
         if self.tables is not None:
@@ -76,7 +76,9 @@ class Attention:
         b, both = self.b, (("query", q), ("key", k))
         if self.how.rope == "own tables":  # the whole table, the positions as its indices, and what they choose
             width = self.c.rotary_width
-            held.append(b.op("all positions", "repeat", (), (1, self.c.context, width), dtype="fp32", name="rotary tables"))
+            held.append(
+                b.op("all positions", "repeat", (), (1, self.c.context, width), dtype="fp32", name="rotary tables")
+            )
             held.append(b.op("positions", "repeat", (), (1, self.S, width), dtype="int64", name=INDICES))
             held.append(b.op("chosen", "gather", (), (1, self.S, width), dtype=q.x.dtype, name="rotary tables"))
         if self.how.rope != "wide":

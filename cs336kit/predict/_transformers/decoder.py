@@ -148,7 +148,9 @@ def decoder(
         if how.rope == "own tables":  # the model makes none
             attend.tables = b.data("cosine", shape, dtype), b.data("sine", shape, dtype)
         else:
-            cosine, sine = (b.op(name, kind, (), shape, dtype=dtype, name="rotary tables") for name in ("cosine", "sine"))
+            cosine, sine = (
+                b.op(name, kind, (), shape, dtype=dtype, name="rotary tables") for name in ("cosine", "sine")
+            )
             cosine.storage.shared = sine.storage.shared = True
             attend.tables = cosine, sine
             read += attend.tables

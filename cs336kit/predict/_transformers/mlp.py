@@ -91,7 +91,9 @@ class MLP:
         b.free(wide, unless=given)
         b.free(soft, top, total)
         # Integers: the order of the experts and of the tokens, held in variables, and the tokens' rows; then all for histc.
-        ids, order = (b.op(f"sort/{name}", "sort", (), (rows,), dtype="int64", name=INDICES) for name in ("ids", "order"))
+        ids, order = (
+            b.op(f"sort/{name}", "sort", (), (rows,), dtype="int64", name=INDICES) for name in ("ids", "order")
+        )
         own = b.op("sort/tokens", "rows", (), (rows,), dtype="int64", name=INDICES)
         mine = b.index("tokens", tokens, own, (rows, D), name="mlp inputs")
         b.free(own)

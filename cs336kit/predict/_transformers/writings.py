@@ -22,8 +22,8 @@ class Writing:
     #: pairs ("wide"), with tables that each layer makes anew for queries and keys, in their type ("own tables") or in that of the
     #: model's tables ("repeated tables")
     rope: str = "plain"
-    #: the softmax "in fp32", in the type of the scores ("as it is") or in that of the block's input ("as the input": Falcon, which
-    #: scales the scores in place and holds them in a variable until the softmax is assigned to it);
+    #: the softmax "in fp32", in the type of the scores ("as it is") or in that of the block's input ("as the input", where scores
+    #: are scaled in place and held in a variable until the softmax is assigned to it: Falcon);
     #: "fp32 scores": queries and keys are cast to fp32 before; "fp32 factors": the same within the line of their product
     softmax: str = "in fp32"
     #: scores by one batched product that adds the position bias (BLOOM)
@@ -108,7 +108,11 @@ WRITINGS: dict[str, Writing] = {
 
 #: Architectures that a later transformers writes otherwise, from which version on: a flavour has to name them. In 5.24, GPT-J
 #: can call fused attention, and its layers repeat tables that the model made, which are in fp32 under autocast.
-LATER = {"gptj-5.24": replace(WRITINGS["gptj"], rope="repeated tables", softmax="fp32 factors", sdpa=True, returns_weights=False)}
+LATER = {
+    "gptj-5.24": replace(
+        WRITINGS["gptj"], rope="repeated tables", softmax="fp32 factors", sdpa=True, returns_weights=False
+    )
+}
 
 #: What a configuration can have and these writings do not describe.
 _OTHER = (

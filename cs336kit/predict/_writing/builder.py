@@ -62,7 +62,10 @@ class Builder(Writer):
         adapters: Adapters = None,
         cached: bool = True,
     ) -> Tensor:
-        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once if `cached`. `adapters`: existing ones."""
+        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once if `cached`.
+
+        `adapters`: existing ones.
+        """
         inputs = x.shape[-1]
         W = self.parameter(component, outputs, inputs) if weight is None else weight
         b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
@@ -80,7 +83,10 @@ class Builder(Writer):
             copied = [
                 copy
                 for copy, p in pairs
-                if copy is not None and p is not None and p is not copy and not (cached and self.trained(p.storage.name))
+                if copy is not None
+                and p is not None
+                and p is not copy
+                and not (cached and self.trained(p.storage.name))
             ]
             source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
         y = self._linear(place, source, W, b, outputs, component, name)
@@ -352,7 +358,9 @@ class Builder(Writer):
         )
         if self.layout.tp > 1:  # which of the tokens are in this rank's part of the table
             scratch = (*scratch, ELEMENT_BYTES[tokens.dtype] * tokens.elements)
-        return self.op(place, "embedding", (table, tokens), shape, name=name, scratch=scratch, keeps=(tokens,) if made else ())
+        return self.op(
+            place, "embedding", (table, tokens), shape, name=name, scratch=scratch, keeps=(tokens,) if made else ()
+        )
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
         """Chosen rows of x; saves the indices. Its gradient is written into zeros of x's size."""

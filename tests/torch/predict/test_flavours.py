@@ -295,7 +295,9 @@ def test_a_window_on_cuda_takes_the_kernel_that_has_masks(precision, element, se
 
 def test_the_chosen_experts_are_whole_numbers_of_eight_bytes():
     listed = program(MODELS["mixtral-8x7b"], batch=2, sequence=5, attention="sdpa", flavour="transformers")
-    chosen = [s.bytes for op, _ in listed.operations() for s in op.allocates if s.name == "indices" and op.part == "mlp"]
+    chosen = [
+        s.bytes for op, _ in listed.operations() for s in op.allocates if s.name == "indices" and op.part == "mlp"
+    ]
     # Two experts for each of ten tokens: topk's indices, and those that sort the tokens and bring them back.
     assert chosen == [8 * 2 * 10] * 5
 
@@ -366,7 +368,13 @@ PEAKS = (
     ("autocast", "sdpa", False, 0.0, narrow._replace(layers=1)),
     ("fp32", "eager", True, 0.1, narrow._replace(batch=16, sequence=8, d_ff=200)),
     ("autocast", "eager", False, 0.1, narrow._replace(batch=16, sequence=8)),
-    ("bf16", "eager", False, 0.0, kept.USUAL._replace(d_model=128, heads=8, head_dim=16, d_ff=48, vocab=11, sequence=16)),
+    (
+        "bf16",
+        "eager",
+        False,
+        0.0,
+        kept.USUAL._replace(d_model=128, heads=8, head_dim=16, d_ff=48, vocab=11, sequence=16),
+    ),
 )
 
 
