@@ -270,8 +270,11 @@ def _chunked_loss(
     return mean
 
 
-def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
-    """F.cross_entropy of the logits in fp32: a log softmax, and the mean of its values at the targets."""
+def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int, targets: tuple[Tensor, ...] = ()) -> Tensor:
+    """F.cross_entropy of the logits in fp32: a log softmax, and the mean of its values at the targets.
+
+    `targets` are given if the caller does not hold them all the time.
+    """
     b.part = "loss"
     wide = b.converted("logits/fp32", logits, "fp32")
     if b.layout.tp > 1:
@@ -279,7 +282,7 @@ def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int) -> Tensor:
     else:
         logs = b.op("log softmax", "log_softmax", (wide,), (tokens, vocab), keeps_output=True, name="cross-entropy")
     weight = Storage("cross-entropy", 4)
-    loss = b.op("loss", "nll_loss", (logs,), (), keeps=(logs,), statistics=(weight,), name="loss")
+    loss = b.op("loss", "nll_loss", (logs,), (), keeps=(logs, *targets), statistics=(weight,), name="loss")
     b.free(wide, logs)
     return loss
 

@@ -2,7 +2,7 @@
 
 from cs336kit.predict._decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.operations import Op, Tensor
+from cs336kit.predict.operations import INDICES, Op, Tensor
 
 
 class Attention:
@@ -18,8 +18,8 @@ class Attention:
         #: FLOPs of each of the two products
         self._flops = 2 * batch * self.c.query_width * sequence**2
 
-    def __call__(self, x: Tensor, window: int | None) -> Tensor:
-        """Projections, rotary positions, eager or fused attention, output projection, dropout."""
+    def __call__(self, x: Tensor, window: int | None, residual: Tensor | None = None) -> Tensor:
+        """Projections, rotary positions, eager or fused attention, output projection, dropout; the sum with a `residual`."""
         b, c = self.b, self.c
         q, k, v, held = self._projected(x)
         if self.tables is not None:
@@ -34,7 +34,7 @@ class Attention:
             z = self._eager(q, k, v, x.dtype, held)
         merged = z if z.shape == (*x.shape[:2], c.query_width) else b.merge_heads(z)
         out = self.modules.linear("output", merged, c.d_model, "attention output")
-        out = self.modules.dropped("attention", "output dropout", out, "attention dropout mask")
+        out = self.modules.returned("attention", "output dropout", out, residual, "mlp norm")
         b.free(*held, merged)
         return out
 
@@ -55,7 +55,7 @@ class Attention:
             return made[0], made[1], made[2], [heads.x for heads in made]
         fused = b.linear(
             "query, key, value", x, (A + 2 * K) * h, component="query, key, value", bias=c.has_bias("query"),
-            name="query, key, value",
+            name="query, key, value", cached=not self.how.transposes,
         )  # fmt: skip
         if self.how.qkv == "picked":
             views = tuple(b.view(b.part_of("pick", fused, A * h), B, A, S, h) for _ in range(3))
@@ -74,6 +74,13 @@ class Attention:
     def _rotary(self, q: Heads, k: Heads, held: list[Tensor]) -> tuple[Heads, Heads]:
         """Queries and keys with their positions."""
         b, both = self.b, (("query", q), ("key", k))
+        if self.how.rope == "own tables":  # the whole table, the positions as its indices, and what they choose
+            width = self.c.rotary_width
+            held.append(
+                b.op("all positions", "repeat", (), (1, self.c.context, width), dtype="fp32", name="rotary tables")
+            )
+            held.append(b.op("positions", "repeat", (), (1, self.S, width), dtype="int64", name=INDICES))
+            held.append(b.op("chosen", "gather", (), (1, self.S, width), dtype=q.x.dtype, name="rotary tables"))
         if self.how.rope != "wide":
             q, k = (self._rotated(f"{name} rotary", t, name, held) for name, t in both)
             return q, k
@@ -175,15 +182,18 @@ class Attention:
         if how.baddbmm:
             v = Heads(self._factor(v, "value"), True)
         scores = b.matmul("scores", x, y, pairs, flops, component="attention scores")
-        if how.softmax == "fp32 factors":  # no variable holds what only this line has made
-            b.free(*[t for t, given in ((x, q.x), (y, k.x)) if t is not given])
+        factors = [copy for copy, given in ((x, q), (y, k)) if copy is not given.x]
+        if not how.baddbmm:  # no variable holds what only this line has made
+            b.free(*factors)
+        if how.softmax == "fp32 factors":
             b.free(*[t.x for t, given in ((q, before[0]), (k, before[1])) if t.x.storage is not given.x.storage])
             q, k = before[:2]
-            x, y = q.x, k.x
         if how.baddbmm:  # scaled in the product itself, and each gradient in a second tensor
             product = b.items[-1]
             assert isinstance(product, Op)
             product.scratch = (x.bytes,)
+        elif how.softmax == "as the input":
+            scores = b.op("scale", "mul", (scores,), pairs, alias=True)
         else:
             scaled = b.op("scale", "mul", (scores,), pairs)
             b.free(scores)
@@ -195,14 +205,17 @@ class Attention:
         if how.baddbmm:  # every result has a variable of its own
             held += [scores, masked]
             b.hold(masked)
-        else:
+        elif how.softmax != "as the input":
             b.free(scores)
-        z = self._weighted(masked, v, q.x.dtype if how.softmax == "in fp32" else v.x.dtype, dtype, flops)
-        b.free(*[copy for copy, given in ((x, q), (y, k)) if copy is not given.x])
-        b.free(*[t.x for t, given in zip((q, k, v), before, strict=True) if t.x.storage is not given.x.storage])
+        z = self._weighted(scores, masked, v, q.x.dtype if how.softmax == "in fp32" else v.x.dtype, dtype, flops)
+        copies = [t.x for t, given in zip((q, k, v), before, strict=True) if t.x.storage is not given.x.storage]
+        if how.baddbmm:
+            held += factors + copies
+        else:
+            b.free(*copies)
         return z
 
-    def _weighted(self, masked: Tensor, v: Heads, result: str, dtype: str, flops: int) -> Tensor:
+    def _weighted(self, scores: Tensor, masked: Tensor, v: Heads, result: str, dtype: str, flops: int) -> Tensor:
         """The softmax, dropout and the weighted sum of values."""
         b, how = self.b, self.how
         apart = how.softmax in ("as it is", "fp32 scores")  # softmax and cast are two lines
@@ -216,6 +229,8 @@ class Attention:
             wide = b.cast("softmax/wide", masked, dtype if how.softmax == "as the input" else "fp32")
             soft = b.softmax_in(wide.dtype, "softmax", wide, name="softmax output")
             b.free(wide, unless=masked)
+            if how.softmax == "as the input":
+                b.free(scores)
         weights = b.converted("weights/cast", soft, result, name="copies of attention weights")
         if not apart:
             b.free(masked)

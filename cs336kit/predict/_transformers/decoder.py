@@ -1,6 +1,7 @@
 """The decoder as transformers writes it, from the embedding to the loss."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 
 from cs336kit.predict._decoder.decoder import loss_of
@@ -11,7 +12,7 @@ from cs336kit.predict._transformers.writings import Writing
 from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.devices import Device
 from cs336kit.predict.layouts import Layout
-from cs336kit.predict.operations import Op, Program, Tensor
+from cs336kit.predict.operations import INDICES, Op, Program, Tensor
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
 
@@ -62,23 +63,31 @@ def _block(modules: Modules, attention: Attention, mlp: MLP, x: Tensor, window: 
             held.append(normed)
         if how.sums == "in place":
             first, other = b.op("attention sum", "add in place", (m, z), m.shape, passes=True, alias=True), x
+            b.hold(m)  # in a variable while dropout reads it
+            held.append(m)
             first = _dropped(modules, "mlp", first)
         else:
             held.append(m := _dropped(modules, "mlp", m))
             one, other = (x, m) if how.sums == "input first" else (m, x)
             first = b.add("attention sum", z, one)
         y = b.add("mlp sum", first, other)
-        b.free(z, first, *held, *attention.weights)
+        b.free(z, first, *held, *([] if how.returns_weights else attention.weights))
         return y
-    z = _branch(modules, "attention", x, "query, key, value inputs", lambda normed: attention(normed, window), held)
-    y = b.add("attention sum", x, z, name="mlp norm")
-    if "attention output" in how.variables:
+    inside = how.sums == "inside"
+    run = partial(attention, window=window, residual=x if inside else None)
+    z = _branch(modules, "attention", x, "query, key, value inputs", run, held)
+    y = z if inside else b.add("attention sum", x, z, name="mlp norm")
+    if inside or "attention output" in how.variables:
         held.append(z)
     else:
         b.free(z)
-    m = _branch(modules, "mlp", y, "mlp inputs", mlp, held)
-    out = b.add("mlp sum", y, m, name="attention norm")
-    b.free(y, m, *held, *attention.weights)
+    m = _branch(modules, "mlp", y, "mlp inputs", partial(mlp, residual=y if inside else None), held)
+    if inside:
+        out = m
+    else:
+        out = b.add("mlp sum", y, m, name="attention norm")
+        held += [y, m]
+    b.free(*held, *([] if how.returns_weights else attention.weights))
     return out
 
 
@@ -107,12 +116,22 @@ def decoder(
     x = modules.dropped("inputs", "embedding dropout", x, "embedding dropout mask")
     # The model's own variables, which live until it returns, and the embeddings among them, if they are the blocks' input.
     own, embedded = list[Tensor](), [x]
+    # Checkpointed blocks hold what they read until the backward pass has gone through the first of them.
+    read: list[Tensor] = []
+    kind = "held" if checkpointing else "table"
+    if c.positions != "alibi":
+        counts = B if c.extra_positions else 1  # counted from each sequence's mask, or for all
+        read.append(numbers := b.op("position numbers", kind, (), (counts, S), dtype="int64", name=INDICES))
     if c.positions == "learned":
         positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
-        counts = B if c.extra_positions else 1  # counted from each sequence's mask, or for all
-        rows = b.embedding("positions/embedding", positions, b.data("positions", (counts, S)), (counts, S, c.d_model))
+        if c.extra_positions:
+            own.append(b.op("positions/mask", "full", (), (B, S), dtype="fp32"))
+            numbers = b.op("positions/moved", "offset", (), (B, S), dtype="int64", name=INDICES)
+        rows = b.embedding("positions/embedding", positions, numbers, (counts, S, c.d_model), made=True)
+        if c.extra_positions:
+            b.free(numbers)
         summed = b.add("positions", x, rows, name="attention norm")
-        own, embedded, x = [x, rows], [], summed
+        own, embedded, x = [*own, x, rows], [], summed
     if c.embedding_norm:
         normed = modules.norm("embedding norm", x, name="attention norm", component="embedding norm")
         b.free(x)
@@ -124,22 +143,30 @@ def decoder(
     else:
         b.free(x)
     x = dropped
-    # Checkpointed blocks hold what they read until the backward pass has gone through the first of them.
-    read: list[Tensor] = []
-    kind = "held" if checkpointing else "table"
     if c.positions == "rope":
         shape, dtype = (1, 1, S, c.rotary_width), "fp32" if how.rope == "returned" else policy.weights
-        read += (b.op(name, kind, (), shape, dtype=dtype, name="rotary tables") for name in ("cosine", "sine"))
-        read[0].storage.shared = read[1].storage.shared = True
-        attend.tables = read[0], read[1]
+        if how.rope == "own tables":  # the model makes none
+            attend.tables = b.data("cosine", shape, dtype), b.data("sine", shape, dtype)
+        else:
+            cosine, sine = (
+                b.op(name, kind, (), shape, dtype=dtype, name="rotary tables") for name in ("cosine", "sine")
+            )
+            cosine.storage.shared = sine.storage.shared = True
+            attend.tables = cosine, sine
+            read += attend.tables
     if c.positions == "alibi":
         read.append(b.op("alibi", kind, (), (B, c.heads, S), dtype=policy.weights, name="mask"))
     b.ranks.parameters(b.leaves)
     b.mark("embedding")
     b.section = "block"
     eager, masks = attend.method == "eager", dict[int | None, Tensor]()
-    for window, alike in groupby(c.window_of(layer) for layer in range(c.layers)):
-        count, before = len(list(alike)), len(b.leaves)
+    groups = [(window, len(list(alike))) for window, alike in groupby(c.window_of(layer) for layer in range(c.layers))]
+    if how.both_masks and len({window for window, _ in groups}) == 1:  # of which no layer reads the other
+        own.append(b.op("mask", "table", (), (B, 1, S, S), dtype=policy.weights, name="mask"))
+    if how.returns_weights and eager and groups[0][1] > 1:  # only the first block has none before it
+        groups[:1] = [(groups[0][0], 1), (groups[0][0], groups[0][1] - 1)]
+    for window, count in groups:
+        before, returned = len(b.leaves), attend.weights if how.returns_weights else []
         if window not in masks and (eager or attend.masked(window)):
             shape, dtype = ((B, 1, S, S), policy.weights) if eager else ((1, 1, S, S), "bool")
             masks[window] = mask = b.op("mask", kind, (), shape, dtype=dtype, name="mask")
@@ -151,7 +178,7 @@ def decoder(
             y = _block(modules, attend, mlp, x, window)
             b.ranks.parameters(b.leaves[before:], count, of=c)
             b.mark("block forward")
-            b.free(x)
+            b.free(x, *returned)
         x = y
         for each in embedded:  # not before, because one run stands for all, and the others free their input
             b.hold(each)
@@ -159,7 +186,7 @@ def decoder(
     b.section, before = "end", len(b.leaves)
     x.storage.name = "final norm"
     normed = modules.norm("final norm", x, name="head's input", component="final norm")
-    b.free(x, *own)
+    b.free(x, *own, *(attend.weights if how.returns_weights else []))
     if not checkpointing:
         b.free(*read, *masks.values())
     b.part = "head"
@@ -173,8 +200,9 @@ def decoder(
     output = logits
     if train:
         b.hold(logits)
-        output = loss_of(b, logits, B * S, c.vocab)
-        b.free(logits)
+        padded, shifted = (b.op(f"labels/{n}", "labels", (), (B, S + n), dtype="int64", name=INDICES) for n in (1, 0))
+        output = loss_of(b, logits, B * S, c.vocab, (shifted,))
+        b.free(logits, padded, shifted)
     b.free(normed)
     b.end_of_cache()
     return b.program(output)

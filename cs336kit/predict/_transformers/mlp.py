@@ -10,7 +10,8 @@ class MLP:
     def __init__(self, modules: Modules):
         self.modules, self.b, self.c, self.how = modules, modules.b, modules.c, modules.how
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """The MLP or its experts, and the sum with `residual` if given."""
         b, c = self.b, self.c
         if c.experts:
             return self._mixture(x)
@@ -26,8 +27,12 @@ class MLP:
                 b.free(x)
             hidden = self._activation("activation", up, "mlp down's input")
         out = self.modules.linear("down", hidden, c.d_model, "mlp down")
+        if residual is None:
+            b.free(hidden)
+            return self.modules.returned("mlp", "dropout", out, None, "")
+        out = self.modules.returned("mlp", "dropout", out, residual, "attention norm")
         b.free(hidden)
-        return self.modules.dropped("mlp", "dropout", out, "mlp dropout mask")
+        return out
 
     def _activation(self, place: str, x: Tensor, name: str) -> Tensor:
         """The function between the matrices; x is freed."""
@@ -84,11 +89,16 @@ class MLP:
         before = Storage("routing weights", 4 * rows)
         shares = b.op("normalize", "div", (top, total), (N, k), keeps=(total,), statistics=(before,))
         b.free(wide, unless=given)
-        b.free(given, soft, top, total)
-        order = Tensor((rows,), "int64", chosen, False)
-        mine = b.index("tokens", tokens, order, (rows, D), name="mlp inputs")
+        b.free(soft, top, total)
+        # Integers: the order of the experts and of the tokens, held in variables, and the tokens' rows; then all for histc.
+        ids, order = (
+            b.op(f"sort/{name}", "sort", (), (rows,), dtype="int64", name=INDICES) for name in ("ids", "order")
+        )
+        own = b.op("sort/tokens", "rows", (), (rows,), dtype="int64", name=INDICES)
+        mine = b.index("tokens", tokens, own, (rows, D), name="mlp inputs")
+        b.free(own)
         weight = b.index("weights", shares, order, (rows, 1), name="routing weights")
-        b.free(shares)
+        counted = b.op("sort/fp32", "cast", (), (rows,), dtype="fp32")
         kind = b.policy.weights
         mine = b.converted("cast", mine, kind, name="mlp inputs")
         both = self._grouped("gate and up", mine, 2 * F, ("mlp gate", "mlp up"), "gate and up")
@@ -97,12 +107,16 @@ class MLP:
         hidden = b.mul("product", silu, up, name="mlp down's input")
         b.free(both, silu)
         out = self._grouped("down", hidden, D, ("mlp down",), "expert outputs")
+        b.free(hidden)
         weighted = b.mul("weighted", out, weight)
-        b.free(mine, hidden, out, weight)
-        ordered = b.index("original order", weighted, order, (rows, D), name="expert outputs")
+        back = b.op("sort/back", "empty", (), (rows,), dtype="int64", name=INDICES)
+        b.free(b.op("sort/numbers", "temporary", (), (rows,), dtype="int64"))
+        ordered = b.index("original order", weighted, back, (rows, D), name="expert outputs")
+        b.free(weighted)
         summed = b.op("sum of experts", "sum", (ordered,), (N, D))
-        b.free(weighted, ordered)
-        return b.view(b.converted("cast", summed, x.dtype), *x.shape)
+        result = b.view(b.converted("cast", summed, x.dtype), *x.shape)
+        b.free(ids, order, counted, mine, out, weight, back, ordered, given, shares)
+        return result
 
     def _grouped(self, place: str, x: Tensor, outputs: int, components: tuple[str, ...], name: str) -> Tensor:
         """One product for all experts: each row with the matrix of its expert."""

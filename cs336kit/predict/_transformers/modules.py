@@ -16,10 +16,22 @@ class Modules:
         """Dropout, if this architecture has it."""
         return self.b.dropout(place, x, self.c.dropout if at in self.how.dropouts else 0.0, mask=mask)
 
+    def returned(self, at: str, place: str, x: Tensor, residual: Tensor | None, name: str) -> Tensor:
+        """What attention or MLP returns: x after dropout, and its sum with a residual if it gets one."""
+        b, mask = self.b, f"{at} dropout mask"
+        if residual is None:
+            return self.dropped(at, place, x, mask)
+        b.hold(x)  # in a variable until the sum is there
+        dropped = self.dropped(at, place, x, mask)
+        y = b.add(f"{at} sum", residual, dropped, name=name)
+        b.free(x, dropped)
+        return y
+
     def linear(self, place: str, x: Tensor, outputs: int, component: str, *, name: str = "", cast: str = "") -> Tensor:
         """A linear layer of a block; the last word of `component` names its matrix."""
         bias = self.c.has_bias(component.split()[-1])
-        return self.b.linear(place, x, outputs, component=component, bias=bias, name=name, cast=cast)
+        cached = not self.how.transposes
+        return self.b.linear(place, x, outputs, component=component, bias=bias, name=name, cast=cast, cached=cached)
 
     def norm(self, place: str, x: Tensor, *, name: str, component: str = "norms") -> Tensor:
         """A norm over the last axis, as the module writes it; the caller frees x."""
@@ -42,25 +54,29 @@ class Modules:
             mean = b.op(f"{place}/mean of x", "mean", (wide,), few)
             # The module subtracts the mean twice, once for the variance and once for the result.
             squared = b.add(f"{place}/center for variance", wide, mean, name=place)
-            made.append(squared)
         square = b.op(
             f"{place}/square", "square", (squared,), x.shape, keeps=(squared,), scratch=(squared.bytes, squared.bytes)
         )
+        b.free(squared, unless=wide)
         variance = b.op(f"{place}/mean", "mean", (square,), few)
         b.free(square)
         shifted = b.op(f"{place}/add eps", "add", (variance,), few, passes=True)
+        held = [variance]  # in variables until the norm returns, but where the variance is part of a line
+        if kind == "offset":
+            b.free(held.pop())
         inverse = b.op(f"{place}/rsqrt", "rsqrt", (shifted,), few, keeps_output=True, name=place)
         centered = wide
         if kind == "centered":
             centered = b.add(f"{place}/center", wide, mean, name=place)
-            made += [mean, centered]
+            made.append(centered)
+            held.append(mean)
         normed = b.mul(f"{place}/normalize", centered, inverse, name=place)
-        b.free(variance, shifted, inverse, *made)
+        b.free(shifted, inverse, *made)
         factor = weight
         if kind == "narrow":
             narrow = b.cast(f"{place}/cast", normed, x.dtype, name=place)
             result = b.mul(f"{place}/scale", narrow, weight, name=name)
-            b.free(normed)
+            b.free(normed, *held)
             b.free(narrow, unless=normed)
             return result
         if kind in ("offset", "centered"):
@@ -71,4 +87,6 @@ class Modules:
             factor = raised
         scaled = b.mul(f"{place}/scale", normed, factor, name=name)
         b.free(normed, factor, unless=weight)
-        return b.converted(f"{place}/back", scaled, x.dtype, name=name)
+        result = b.converted(f"{place}/back", scaled, x.dtype, name=name)
+        b.free(*held)
+        return result

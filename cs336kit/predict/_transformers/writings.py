@@ -22,7 +22,8 @@ class Writing:
     #: pairs ("wide"), with tables that each layer makes anew for queries and keys, in their type ("own tables") or in that of the
     #: model's tables ("repeated tables")
     rope: str = "plain"
-    #: the softmax "in fp32", in the type of the scores ("as it is") or in that of the block's input ("as the input");
+    #: the softmax "in fp32", in the type of the scores ("as it is") or in that of the block's input ("as the input", where scores
+    #: are scaled in place and held in a variable until the softmax is assigned to it: Falcon);
     #: "fp32 scores": queries and keys are cast to fp32 before; "fp32 factors": the same within the line of their product
     softmax: str = "in fp32"
     #: scores by one batched product that adds the position bias (BLOOM)
@@ -35,11 +36,17 @@ class Writing:
     broadcast: bool = False
     #: whether there is always a mask
     masked: bool = False
+    #: whether the model makes a mask with a window and one without, even if it has a single layer
+    both_masks: bool = False
     #: how a parallel block adds up: both outputs and then its input, attention's output and then "input first", or both outputs
-    #: "in place", dropped together
+    #: "in place", dropped together; with two norms, "inside": attention and MLP add their residual before they return
     sums: str = ""
     #: what a block with two norms holds in a variable until it returns: "attention input", "attention output", "mlp input"
     variables: frozenset[str] = frozenset()
+    #: whether its linear layers multiply with a transposed weight, a view, of which autocast caches no copy
+    transposes: bool = False
+    #: whether the model's loop holds what a block has returned, attention weights among it, until the next one returns
+    returns_weights: bool = False
     #: whether the MLP's lines are the block's own: its input is freed once the first matrix has read it
     inline_mlp: bool = False
     #: where dropout is applied: "inputs" (the embeddings' own variable), "embedding", "weights", "attention", "mlp", or, when
@@ -62,12 +69,13 @@ WRITINGS: dict[str, Writing] = {
     ),
     "opt": Writing(inline_mlp=True, dropouts=_BY_BLOCK - {"embedding"}, tells={"positions": "learned", "extra_positions": 2}),
     "bloom": Writing(
-        "picked", baddbmm=True, own_gelu=True, sdpa=False, variables=frozenset({"mlp input"}), dropouts=_ALL - {"embedding"},
+        "picked", baddbmm=True, own_gelu=True, sdpa=False, returns_weights=True, sums="inside",
+        variables=frozenset({"mlp input"}), dropouts=_ALL - {"embedding"},
         tells={"positions": "alibi", "embedding_norm": True},
     ),
     "gpt_neox": Writing("interleaved", dropouts=_BY_BLOCK, tells={"positions": "rope", "norm": "layernorm", "parallel": True}),
     "gptj": Writing(
-        rope="own tables", softmax="fp32 scores", sdpa=False, dropouts=_ALL,
+        rope="own tables", softmax="fp32 scores", sdpa=False, returns_weights=True, dropouts=_ALL,
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "bias": ("up", "down")},
     ),
     "cohere": Writing(
@@ -75,7 +83,8 @@ WRITINGS: dict[str, Writing] = {
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "norm_bias": False},
     ),
     "falcon": Writing(
-        "indexed", softmax="as the input", broadcast=True, masked=True, sums="in place", dropouts=frozenset({"block's mlp"}),
+        "indexed", softmax="as the input", broadcast=True, masked=True, sums="in place", returns_weights=True, transposes=True,
+        dropouts=frozenset({"block's mlp"}),
         tells={"positions": "rope", "norm": "layernorm", "norms_per_block": 1, "kv_heads": 1, "bias": "none"},
     ),
     "phi": Writing(
@@ -89,7 +98,9 @@ WRITINGS: dict[str, Writing] = {
         variables=frozenset({"attention input", "attention output"}), dropouts=frozenset({"weights", "block's mlp"}),
         tells={"positions": "rope", "norm": "layernorm", "mlp": "swiglu"},
     ),
-    "gemma2": Writing(norm="offset", sdpa=False, tells={"norm_unit_offset": True, "norm_placement": "sandwich"}),
+    "gemma2": Writing(
+        norm="offset", sdpa=False, both_masks=True, tells={"norm_unit_offset": True, "norm_placement": "sandwich"}
+    ),
     "gemma": Writing(norm="offset", tells={"norm_unit_offset": True}),
     "olmo2": Writing(norm="wide", rope="returned", tells={"norm": "rmsnorm", "norm_placement": "post"}),
     "llama": _LLAMA, "mistral": _LLAMA, "mixtral": _LLAMA, "qwen2": _LLAMA, "qwen3": _LLAMA, "granite": _LLAMA,
@@ -97,7 +108,11 @@ WRITINGS: dict[str, Writing] = {
 
 #: Architectures that a later transformers writes otherwise, from which version on: a flavour has to name them. In 5.24, GPT-J
 #: can call fused attention, and its layers repeat tables that the model made, which are in fp32 under autocast.
-LATER = {"gptj-5.24": replace(WRITINGS["gptj"], rope="repeated tables", softmax="fp32 factors", sdpa=True)}
+LATER = {
+    "gptj-5.24": replace(
+        WRITINGS["gptj"], rope="repeated tables", softmax="fp32 factors", sdpa=True, returns_weights=False
+    )
+}
 
 #: What a configuration can have and these writings do not describe.
 _OTHER = (

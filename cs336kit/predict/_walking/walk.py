@@ -91,12 +91,14 @@ class Walk:
         self.held_by: tuple[Op | None, Storage] | None = None
         #: while a block is recomputed: the operation that brings back the last saved tensor, and what variables hold
         self.last: Op | None = None
-        self.variables: dict[Storage, int] | None = None
+        self.variables: dict[Storage, list[int]] | None = None
 
     def _release(self, op: Op) -> None:
         for storage in as_freed(op, checkpointed=self.checkpointed):
             if not storage.leaf:
                 self.ledger.release(storage)
+        if self.repeated == 1:  # no other run shares anything
+            self.ledger.release_shared()
 
     def _release_block(self, op: Op) -> None:
         """The last node that holds a checkpointed block releases it together with its own variables."""
@@ -133,8 +135,8 @@ class Walk:
                     storage = tensor.storage
                     if not storage.leaf:
                         self.ledger.drop(storage)
-                        if self.variables is not None:
-                            self.variables.pop(storage, None)
+                        if self.variables is not None and (runs := self.variables.get(storage)):
+                            runs.pop()
             elif isinstance(item, Repeat):
                 self._repeat_forward(item)
             elif isinstance(item, Hold):
@@ -148,7 +150,7 @@ class Walk:
     def _variable(self, storage: Storage) -> None:
         self.ledger.hold(storage)
         if self.variables is not None:
-            self.variables[storage] = self.repeated
+            self.variables.setdefault(storage, []).append(self.repeated)
 
     def _run(self, op: Op) -> None:
         # The last operation that is recomputed need not run if it saves only its inputs.
@@ -252,7 +254,7 @@ class Walk:
         """Run the block again until all that it saves is back; the last node need not run if it saves only its inputs."""
         self.to_recompute = None
         self.last = [op for op, _ in operations(block.items) if op.keeps][-1]
-        variables: dict[Storage, int] = {}
+        variables: dict[Storage, list[int]] = {}
         self.variables = variables
         repeated, self.repeated = self.repeated, 1
         self.moment = "recomputation"
@@ -260,8 +262,9 @@ class Walk:
             self.forward(block.items)
         self.moment, self.repeated = "forward", repeated
         self.last = self.variables = None
-        for storage, count in variables.items():
-            self.ledger.drop_runs(storage, count)
+        for storage, runs in variables.items():
+            for count in runs:
+                self.ledger.drop_runs(storage, count)
 
     def _node(self, op: Op) -> None:
         waiting, checkpointed = self.waiting, self.checkpointed

@@ -295,9 +295,11 @@ def test_a_window_on_cuda_takes_the_kernel_that_has_masks(precision, element, se
 
 def test_the_chosen_experts_are_whole_numbers_of_eight_bytes():
     listed = program(MODELS["mixtral-8x7b"], batch=2, sequence=5, attention="sdpa", flavour="transformers")
-    chosen = {s.bytes for op, _ in listed.operations() for s in op.allocates if s.name == "indices"}
-    # Two experts for each of ten tokens.
-    assert chosen == {8 * 2 * 10}
+    chosen = [
+        s.bytes for op, _ in listed.operations() for s in op.allocates if s.name == "indices" and op.part == "mlp"
+    ]
+    # Two experts for each of ten tokens: topk's indices, and those that sort the tokens and bring them back.
+    assert chosen == [8 * 2 * 10] * 5
 
 
 def test_every_product_is_made_twice_backward_and_each_activation_is_its_own():
@@ -355,24 +357,34 @@ def peaks_of(name, policy, sizes):
     return max(peak.bytes for peak in walk.ledger.peaks.values()), measure.peak_bytes(both, device="cpu")
 
 
-#: Precision, attention, checkpointing, and the sizes that put the peak into the loss, the scores, and the heads.
+#: Precision, attention, checkpointing, dropout, and the sizes that put the peak into the loss, the scores, and the heads.
 PEAKS = (
-    ("autocast", "eager", True, kept.USUAL._replace(vocab=500, sequence=20)),
-    ("autocast", "sdpa", True, (long := kept.USUAL._replace(d_ff=48, vocab=11, sequence=64, context=64))),
-    ("fp32", "eager", False, long),
-    ("bf16", "eager", False, kept.USUAL._replace(d_model=128, heads=8, head_dim=16, d_ff=48, vocab=11, sequence=16)),
+    ("autocast", "eager", True, 0.0, kept.USUAL._replace(vocab=500, sequence=20)),
+    ("autocast", "sdpa", True, 0.0, (long := kept.USUAL._replace(d_ff=48, vocab=11, sequence=64, context=64))),
+    ("fp32", "eager", False, 0.0, long),
+    # What one block returned, while the next one runs; many tokens of few numbers; one block; dropout in wide blocks.
+    ("fp32", "eager", True, 0.0, (narrow := long._replace(d_model=16, heads=2, kv_heads=1, head_dim=8, d_ff=16))),
+    ("bf16", "sdpa", True, 0.0, narrow),
+    ("autocast", "sdpa", False, 0.0, narrow._replace(layers=1)),
+    ("fp32", "eager", True, 0.1, narrow._replace(batch=16, sequence=8, d_ff=200)),
+    ("autocast", "eager", False, 0.1, narrow._replace(batch=16, sequence=8)),
+    (
+        "bf16",
+        "eager",
+        False,
+        0.0,
+        kept.USUAL._replace(d_model=128, heads=8, head_dim=16, d_ff=48, vocab=11, sequence=16),
+    ),
 )
 
 
 @pytest.mark.parametrize("name", kept.FAMILIES)
-def test_the_peak_of_both_passes_is_that_of_the_module_up_to_integers(name):
-    for precision, attention, checkpointing, sizes in PEAKS:
-        policy = kept.Policy(precision, attention, 0.0, checkpointing)
+def test_the_peak_of_both_passes_is_that_of_the_module(name):
+    for precision, attention, checkpointing, dropout, sizes in PEAKS:
+        policy = kept.Policy(precision, attention, dropout, checkpointing)
         predicted, real = peaks_of(name, policy, sizes)
-        # Not listed: numbers of positions and shifted labels, and the numbers by which a mixture sorts its tokens. Tables of
-        # positions are freed only when all blocks have run backward.
-        integers = (32 if name == "mixtral" else 3) * 8 * sizes.batch * sizes.sequence + 64
-        assert real - integers <= predicted <= real + 8 * sizes.sequence * sizes.head_dim, (policy, sizes)
+        # A grouped product's offsets are not listed. Tables are freed only when all blocks have run backward.
+        assert real - 64 <= predicted <= real + 8 * sizes.sequence * sizes.head_dim, (policy, sizes)
 
 
 def test_capped_logits_are_divided_bent_and_multiplied_one_after_the_other():
@@ -382,8 +394,7 @@ def test_capped_logits_are_divided_bent_and_multiplied_one_after_the_other():
     real = measure.peak_bytes(lambda: model(input_ids=tokens, labels=tokens, use_cache=False).loss)
     size = {"batch": sizes.batch, "sequence": sizes.sequence}
     moments = peak_moments(kept.config_of("gemma2", sizes, 0.0), **size, attention="eager", flavour="transformers")
-    labels = 8 * sizes.batch * (sizes.sequence + 1) + tokens.nbytes  # padded, and shifted
-    assert moments["forward"] + labels == real
+    assert moments["forward"] == real
 
 
 def step_peak_of(name, policy, sizes, shards):
