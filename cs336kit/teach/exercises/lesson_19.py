@@ -52,7 +52,7 @@ def _shifted(keys, values, position, q, k, v):
     observe=lambda found, args: {"result": found, "keys": args[0], "values": args[1]},
     mistakes={
         _masked: "a weight of 0 times rubbish can be NaN. Read only what has been written.",
-        "right_if(seen=len(keys))": "rows that nobody has written to yet took part in the softmax. How many tokens are there so far?",
+        "right_if(seen=len(keys))": "rows not yet written to took part in the softmax. How many tokens are there so far?",
         "right_if(seen=min(position, len(keys)))": "the new token itself is missing among those that are read. At position 0 "
         "there is one token already.",
         "right_if(seen=position % len(keys) + 1)": "you read only as far as the slot that was written. Once the room is full, "
