@@ -171,6 +171,7 @@ def test_formulas_are_drawn_and_money_is_not(page, address):
     drawn = page.locator("section section > .jp-MarkdownCell mjx-container > svg, .fragment mjx-container > svg")
     assert drawn.count() > 1
     turn_to(page, "section section .jp-MarkdownCell mjx-container[display=true]")
+    page.evaluate("Reveal.navigateFragment(99)")  # all that waits for a key
     assert drawn.locator("visible=true").count() > 0
     assert page.locator(".jp-OutputArea mjx-container").count() == 0
     left = page.locator(".slides").evaluate("e => (e.textContent.match(/\\$\\$|\\\\frac/g) || []).length")
