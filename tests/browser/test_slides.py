@@ -172,7 +172,7 @@ def test_formulas_are_drawn_and_money_is_not(page, address):
     assert drawn.count() > 1
     turn_to(page, "section section .jp-MarkdownCell mjx-container[display=true]")
     page.evaluate("Reveal.navigateFragment(99)")  # all that waits for a key
-    assert drawn.locator("visible=true").count() > 0
+    drawn.locator("visible=true").first.wait_for()
     assert page.locator(".jp-OutputArea mjx-container").count() == 0
     left = page.locator(".slides").evaluate("e => (e.textContent.match(/\\$\\$|\\\\frac/g) || []).length")
     assert left == 0
