@@ -173,6 +173,11 @@ def reserved(events):
     return _reserved(events)
 
 
+#: The tokens with which an H100 computes as long as PCIe 5.0 copies, and how much slower that link is than an H200's memory.
+_TO_HIDE = predict.accelerator("h100-sxm").peak("bf16") / predict.pcie_bandwidth(5)
+_SLOWER = predict.accelerator("h200-sxm").bandwidth / predict.pcie_bandwidth(5)
+
+
 @exercise(
     "04.4",
     mistakes={
@@ -183,9 +188,9 @@ def reserved(events):
         "('C', 141e9 / 4.8e12, ...)": "these are the seconds for one token. The task asks for tokens per second.",
         "('C', 4.8e12 / 70.55e9, ...)": "you read one byte for each parameter. In bf16 it has two.",
         "('C', 3.35e12 / 141.1e9, ...)": "this is what an H100 could read, but an H200 has a different bandwidth.",
-        "('C', machine()[1], 1 + 15701 / 32768)": "copying and computing take turns in your A, but it has two buffers.",
-        "('C', machine()[1], 15701 / 32768)": "this is a layer's copy ÷ its computation. Which of them sets the pace?",
-        "('C', machine()[1], 76.2)": "the link is so much slower than C's memory, but how long does a layer compute meanwhile?",
+        "('C', machine()[1], 1 + _TO_HIDE / 32768)": "copying and computing take turns in your A, but it has two buffers.",
+        "('C', machine()[1], _TO_HIDE / 32768)": "this is a layer's copy ÷ its computation. Which of them sets the pace?",
+        "('C', machine()[1], _SLOWER)": "the link is so much slower than C's memory, but how long does a layer compute meanwhile?",
     },
     hints=(
         "Which machines hold 141.1 GB and 3 GB more? Look at what the driver reports, not at the label.",
