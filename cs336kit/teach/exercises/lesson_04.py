@@ -190,7 +190,7 @@ _SLOWER = predict.accelerator("h200-sxm").bandwidth / predict.pcie_bandwidth(5)
         "('C', 3.35e12 / 141.1e9, ...)": "this is what an H100 could read, but an H200 has a different bandwidth.",
         "('C', machine()[1], 1 + _TO_HIDE / 32768)": "copying and computing take turns in your A, but it has two buffers.",
         "('C', machine()[1], _TO_HIDE / 32768)": "this is a layer's copy ÷ its computation. Which of them sets the pace?",
-        "('C', machine()[1], _SLOWER)": "the link is so much slower than C's memory, but how long does a layer compute meanwhile?",
+        "('C', machine()[1], _SLOWER)": "the link is that much slower than C's memory, but how long does a layer compute?",
     },
     hints=(
         "Which machines hold 141.1 GB and 3 GB more? Look at what the driver reports, not at the label.",
