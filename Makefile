@@ -159,7 +159,7 @@ gpu-lessons: $(READY) ## the unit tests that need CUDA, and every lesson compare
 	if ! $(PY) -c "import ipykernel, matplotlib, nbval" 2> /dev/null; then echo $(NO_JUPYTER); else \
 	  $(PY) -m cs336kit lessons verify $(NB) || failed=1; fi; exit $$failed
 
-gpu-records: $(READY) ## measure this GPU and write benchmarks/records (HALF=1, HALF=2: nine minutes each at most; STAGES="products memory"; SEED=60: other random decoders; NANOGPT=clone: its step, too)
+gpu-records: $(READY) ## measure this GPU and write cs336kit/records (HALF=1, HALF=2: nine minutes each at most; STAGES="products memory"; SEED=60: other random decoders; NANOGPT=clone: its step, too)
 	$(PY) -m benchmarks.gpu $(STAGES) $(if $(HALF),--half $(HALF)) $(if $(SEED),--seed $(SEED))
 
 bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), kept bytes beside transformers', and what others measured
