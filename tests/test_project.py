@@ -18,8 +18,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import cs336kit
-from cs336kit.course.lessons import every, with_table
-from cs336kit.course.pages import course_map
+from cs336kit.course import links
+from cs336kit.course.lessons import OPENS, every, generated
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -44,7 +44,7 @@ def names(*extras):
 
 
 def test_every_requirement_of_make_test_is_pinned_exactly():
-    assert names("torch", "lab", "test") <= {canonicalize_name(name) for name in PINS}
+    assert names("torch", "lessons", "lab", "test") <= {canonicalize_name(name) for name in PINS}
     (said,) = re.findall(r"The pinned torch is (\S+), ", (ROOT / "README.md").read_text())
     assert PINS["torch"] == said, "README.md names the pinned torch, and constraints.txt pins another one"
     assert all(re.fullmatch(r"\d+(\.\w+)*", version) for version in PINS.values())
@@ -65,9 +65,9 @@ def _takes(found, python):
 
 def test_the_kit_requires_nothing_and_its_extras_hold_what_their_rooms_import():
     assert PYPROJECT["project"]["dependencies"] == []
-    assert EXTRAS["lab"][0] == "cs336kit[torch]"
-    offered = {"lm": names("torch"), "measure": names("torch"), "teach": names("torch", "lab")}
-    offered["course"] = offered["teach"] | names("test", "site", "grade")
+    assert (EXTRAS["lessons"][0], EXTRAS["lab"][0]) == ("cs336kit[torch]", "cs336kit[lessons]")
+    offered = {"lm": names("torch"), "measure": names("torch"), "teach": names("torch", "lessons")}
+    offered["course"] = offered["teach"] | names("lab", "test", "site", "grade")
     for room, packages in offered.items():
         modules_needed = {name.split(".")[0] for path in modules(room) for name in imported(path)}
         needed = modules_needed - sys.stdlib_module_names - {"cs336kit"}
@@ -184,7 +184,7 @@ def test_nothing_is_required_that_nobody_needs():
     files = [path for room in ("cs336kit", "benchmarks", "tests") for path in (ROOT / room).rglob("*.py")]
     found = {name.split(".")[0] for path in files for name in imported(path) if name}
     used = {DISTRIBUTIONS.get(name, canonicalize_name(name)) for name in found}
-    assert names("torch", "lab", "test", "site", "grade") - used == {*BY_NAME}
+    assert names("torch", "lessons", "lab", "test", "site", "grade") - used == {*BY_NAME}
 
 
 def test_hooks_of_pre_commit_are_targets_of_make():
@@ -200,6 +200,7 @@ def test_version_license_and_title_stand_in_the_citation_too():
     assert citation["license"] == PYPROJECT["project"]["license"]
     changes = (ROOT / "CHANGELOG.md").read_text()
     assert re.findall(r"^## (\S+)", changes, flags=re.M)[0] == cs336kit.__version__.removesuffix(".dev0")
+    assert citation.get("repository-code") == PYPROJECT["project"].get("urls", {}).get("Repository")
     assert citation["version"] == cs336kit.__version__
     assert citation["authors"] == PYPROJECT["project"]["authors"]
     supported = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["tests"]["strategy"][
@@ -276,9 +277,9 @@ def test_a_browser_is_installed_where_that_is_possible_and_never_required(tmp_pa
     assert code == 0 and sentence in said and not (tmp_path / ".apt.log").exists()
 
 
-def test_the_readme_s_table_is_that_of_the_notebooks():
+def test_the_readme_s_table_is_that_of_the_notebooks_and_its_links_those_of_the_repository():
     readme = (ROOT / "README.md").read_text()
-    assert with_table(readme, course_map(every(ROOT / "notebooks"), "notebooks/")) == readme, "run: make readme"
+    assert generated(readme, every(ROOT / "notebooks"), links.home(ROOT)) == readme, "run: make readme"
 
 
 def test_links_of_the_readme_lead_somewhere():
@@ -288,8 +289,10 @@ def test_links_of_the_readme_lead_somewhere():
 
 
 def test_a_readme_without_its_marks_is_refused():
-    with pytest.raises(ValueError, match=r"README\.md lacks the lines"):
-        with_table("nothing", "")
+    lessons = [(Path("00_a.ipynb"), [])]
+    for readme in ("nothing", (ROOT / "README.md").read_text().replace(OPENS, "")):
+        with pytest.raises(ValueError, match=r"README\.md lacks the lines"):
+            generated(readme, lessons, None)
 
 
 def test_every_name_of_predict_is_there_on_first_use():

@@ -23,6 +23,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "verify": ("verify:verify", "run the lessons, and compare their outputs with the stored ones", "numbers"),
     "refresh": ("refresh:store", "run the lessons, and store their outputs", "numbers", "fresh"),
     "readme": ("lessons:write_readme", "write the table of lessons in README.md"),
+    "links": ("links:write", "write links to Colab, Binder and the pages of OWNER/NAME on GitHub", "numbers"),
     "claims": ("claims_page:write", "compute and store the values that settle the claims"),
 }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit.course import cells as kind
+from cs336kit.course import links
 from cs336kit.course.cells import Cell
 from cs336kit.course.roles import FURTHER, roles
 
@@ -85,7 +86,7 @@ def link(path: Path, text: str = "{}") -> str:
 
 
 def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
-    """The line below a lesson's question: its minutes, and the lessons before and after."""
+    """The line below a lesson's question: its minutes, the lessons before and after, and links that open it elsewhere."""
     reading, exercises = minutes(cells)
     place = list(every).index(path)
     only = sum("gpu" in kind.tags(cell) for cell in cells)
@@ -93,7 +94,8 @@ def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
     parts = [f"{reading} minutes, {exercises} more for exercises", gpu]
     parts += [f"follows {link(every[place - 1])}"] if place else []
     parts += [f"next {link(every[place + 1])}"] if place + 1 < len(every) else []
-    return " · ".join(parts)
+    here = links.home(path.parent.parent)
+    return " · ".join([*parts, *(here.opens(path) if here else [])])
 
 
 def footer(path: Path, every: Sequence[Path]) -> str:
@@ -138,7 +140,10 @@ def course_map(lessons: Lessons, folder: str = "") -> str:
 
 
 def generated(lessons: Lessons, path: Path) -> tuple[str, list[str]]:
-    """The first cell of a lesson with its line of times, and its generated cells: the footer, the map in the first one."""
+    """The first cell of a lesson with its line of times, and its generated cells in order.
+
+    They are code that installs the kit, where the repository is known; the footer; and in the first lesson, the map.
+    """
     every = [other for other, _ in lessons]
     cells = dict(lessons)[path]
     first, line = kind.source(cells[0]), header(cells, path, every)
@@ -147,23 +152,40 @@ def generated(lessons: Lessons, path: Path) -> tuple[str, list[str]]:
         rest = HEADER.sub("", rest).strip()
         first = f"{lead}**{asked}**\n\n{line}" + (f"\n\n{rest}" if rest else "")
     maps = [f"{_MAP}\n\n{course_map(lessons)}"] if path == every[0] else []
-    return first, [*filter(None, [footer(path, every)]), *maps]
+    here = links.home(path.parent.parent)
+    return first, [*([here.install()] if here else []), *filter(None, [footer(path, every)]), *maps]
 
 
 def write(notebook: Any, path: Path, lessons: Lessons) -> None:
     """Write the generated parts of a page into a notebook (nbformat's node), with its slides and folds."""
-    from nbformat.v4 import new_markdown_cell
+    from nbformat.v4 import new_code_cell, new_markdown_cell
 
+    before = sum(kind.is_code(cell) for cell in notebook.cells)
     notebook.cells = [cell for cell in notebook.cells if "page" not in kind.tags(cell)]
     here = [(other, notebook.cells if other == path else cells) for other, cells in lessons]
     notebook.cells[0].source, texts = generated(here, path)
     # Below Further the links would be folded away with it, and a reader at the end would not see where to go on.
-    places = [len(notebook.cells) if text.startswith(_MAP) else len([*core(notebook.cells)]) for text in texts]
-    for place, text in reversed([*zip(places, texts, strict=True)]):
-        notebook.cells.insert(place, new_markdown_cell(text, metadata={"tags": ["page"]}))
+    installs = [text.startswith("try:") for text in texts]
+    ends = [len(notebook.cells) if text.startswith(_MAP) else len([*core(notebook.cells)]) for text in texts]
+    for code, end, text in reversed([*zip(installs, ends, texts, strict=True)]):
+        new = {"source": text, "metadata": {"tags": ["page"]}}
+        notebook.cells.insert(1 if code else end, new_code_cell(**new) if code else new_markdown_cell(**new))
+    _count(notebook.cells, sum(kind.is_code(cell) for cell in notebook.cells) - before)
     kind.identify(notebook.cells)
     for cell, data in zip(notebook.cells, metadata(notebook.cells), strict=True):
         cell.metadata = data
+
+
+def _count(cells: Sequence[Any], more: int) -> None:
+    """Count the cell that installs the kit as run, which shows nothing, and move the counts of those below by `more` cells."""
+    for cell in filter(kind.is_code, cells):
+        if "page" in kind.tags(cell):
+            cell.execution_count = 1
+        elif cell.execution_count:
+            cell.execution_count += more
+            for output in cell.outputs:
+                if output.output_type == "execute_result":
+                    output.execution_count = cell.execution_count
 
 
 def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -176,7 +198,7 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             data["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
         # The code of an answer often says how it is found; its output folds itself. An aside is what a lesson needs and is
         # not about.
-        if {"answer", "aside"} & {*tags}:
+        if {"answer", "aside"} & {*tags} or ("page" in tags and kind.is_code(cell)):
             data["jupyter"] = {"source_hidden": True}
         if "jupyter" in data:
             data["cellView"] = "form"  # what Colab calls hidden code
