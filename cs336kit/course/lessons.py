@@ -79,11 +79,12 @@ def generated(readme: str, lessons: pages.Lessons, home: links.Home | None) -> s
 
     Raises ValueError when the markers are missing.
     """
-    readme = _between(readme, BEGIN, END, pages.course_map(lessons, f"{NOTEBOOKS}/"))
-    return _between(readme, OPENS, OPENED, links.said(home, lessons[0][0]))
+    readme = between(readme, BEGIN, END, pages.course_map(lessons, f"{NOTEBOOKS}/"))
+    return between(readme, OPENS, OPENED, links.said(home, lessons[0][0]))
 
 
-def _between(readme: str, begin: str, end: str, text: str) -> str:
+def between(readme: str, begin: str, end: str, text: str) -> str:
+    """The README with this text between two marks, each in a line of its own; ValueError when one is missing."""
     if begin not in readme or end not in readme:
         raise ValueError(f"README.md lacks the lines {begin!r} and {end!r}, between which a generated part belongs")
     before, rest = readme.split(begin, 1)

@@ -61,7 +61,7 @@ class Home:
     def install(self) -> str:
         """The code of a lesson's first cell, which installs the kit where a notebook is alone."""
         return (
-            "try:  # Where this notebook is alone, as in Colab, install what it needs. Elsewhere, nothing.\n"
+            "try:  # Where the kit is missing, as in Colab, install it. Elsewhere this does nothing.\n"
             "    import cs336kit\n"
             "except ModuleNotFoundError:\n"
             f'    %pip install -q "cs336kit[lessons] @ git+{self.repository}"'
@@ -96,8 +96,8 @@ def said(here: Home | None, first: Path) -> str:
         )
     colab, binder, page = here.opens(first)
     return (
-        f"**Install nothing.** Open the first lesson in {colab} or the course in {binder}, or {page} what was stored, with every "
-        "answer folded. Each lesson begins with such links."
+        f"**Install nothing.** Open the first lesson in {colab}, or the course in {binder}. To read first, with what was stored "
+        f"and every answer folded: {page}. Each lesson begins with these links."
     )
 
 

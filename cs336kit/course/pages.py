@@ -198,10 +198,13 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             data["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
         # The code of an answer often says how it is found; its output folds itself. An aside is what a lesson needs and is
         # not about.
-        if {"answer", "aside"} & {*tags} or ("page" in tags and kind.is_code(cell)):
+        if {"answer", "aside"} & {*tags}:
             data["jupyter"] = {"source_hidden": True}
         if "jupyter" in data:
             data["cellView"] = "form"  # what Colab calls hidden code
+        # Installing the kit is for Colab, and nothing where there is a clone.
+        if "page" in tags and kind.is_code(cell):
+            data["jupyter"] = {"source_hidden": True}
         if kind.source(cell).startswith(FURTHER):
             data["jp-MarkdownHeadingCollapsed"] = True
         # Written when the cell was run; everything else here follows from the text.

@@ -172,7 +172,8 @@ def _size(cell: Cell) -> Iterator[str]:
 
 
 def _width(cell: Cell) -> Iterator[str]:
-    wide = [line for line in cell["source"].splitlines() if kind.is_code(cell) and len(line) > COLUMNS]
+    written = kind.is_code(cell) and "page" not in kind.tags(cell)
+    wide = [line for line in cell["source"].splitlines() if written and len(line) > COLUMNS]
     if wide:
         yield f"has a line of {len(wide[0])} columns; {COLUMNS} is the most"
 
