@@ -12,8 +12,8 @@ from pathlib import Path
 PYPROJECT, CITATION = Path("pyproject.toml"), Path("CITATION.cff")
 #: The branch whose lessons are opened. The workflow of the pages publishes it, too.
 BRANCH = "main"
-#: What a reader sees of a link to a page.
-UNSPOILED = "view unspoiled"
+#: What a reader sees of the three links.
+COLAB, BINDER, UNSPOILED = "Colab", "Binder", "view unspoiled"
 _HUB = "https://github.com/"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+")
 
@@ -53,8 +53,8 @@ class Home:
     def opens(self, lesson: Path) -> list[str]:
         """Three links that open a lesson elsewhere, in Markdown."""
         return [
-            f"[Colab]({self.colab(lesson)})",
-            f"[Binder]({self.binder(lesson)})",
+            f"[{COLAB}]({self.colab(lesson)})",
+            f"[{BINDER}]({self.binder(lesson)})",
             f"[{UNSPOILED}]({self.unspoiled(lesson)})",
         ]
 
@@ -84,6 +84,11 @@ def of(name: str) -> Home:
         raise ValueError(f"{name!r} is not a repository on GitHub: write owner/name, as in make links REPO=owner/name.")
     owner, _, rest = name.partition("/")
     return Home(owner, rest.removesuffix(".git"))
+
+
+def without(text: str, *names: str) -> str:
+    """A lesson's line of times without the links of these names."""
+    return re.sub(rf" · \[(?:{'|'.join(names)})\]\(https[^)]*\)", "", text)
 
 
 def said(here: Home | None, first: Path) -> str:

@@ -112,8 +112,9 @@ def test_a_lesson_begins_with_its_links_and_a_cell_that_installs_the_kit(fork):
     assert [cell.metadata["slideshow"]["slide_type"] for cell in (installs, imports)] == ["skip", "skip"]
     assert [*_generated(notebook, FIRST)] == [] and not any("import" in found for found in _page(notebook))
     assert not any("in order" in found for found in _execution({**notebook, "cells": notebook.cells[:4]}))
-    # Students have the notebook alone, too. The site needs no kit, and a link to it leads elsewhere.
-    assert without_answers(notebook.cells, [])[1]["source"] == here.install()
+    # Students have the notebook alone, too, and no links to one with solutions. The site needs no kit, and a link to it leads elsewhere.
+    title, installs, *_ = without_answers(notebook.cells, [])
+    assert installs["source"] == here.install() and "](http" not in title["source"]
     page = json.loads(prepared(FIRST))["cells"]
     assert page[1]["source"] == ["import math"] and here.colab(FIRST) in page[0]["source"]
     assert links.UNSPOILED not in page[0]["source"]

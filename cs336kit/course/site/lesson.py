@@ -5,13 +5,12 @@ import re
 from pathlib import Path
 
 from cs336kit.course import cells as kind
-from cs336kit.course.links import UNSPOILED
+from cs336kit.course.links import UNSPOILED, without
 from cs336kit.course.site.in_page import EXPLORERS
 
 #: The visible label of a folded cell.
 FOLDS = {"solution": "The solution", "answer": "The code", "aside": "The code"}
 _EXPLORER = re.compile(r"explorers\.(\w+)\(")
-_UNSPOILED = re.compile(rf" · \[{UNSPOILED}\]\([^)]*\)")
 _STILL = '<div class="cs336kit-still">'
 _MOVING = '<p><a href="../explorers.html#{}">Choose other values on the page of explorers</a></p>'
 #: What tools need in a solution's cell, and a reader who has opened it does not.
@@ -27,7 +26,7 @@ def prepared(path: Path) -> str:
     notebook["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     # The site needs no kit, and is what the link leads to.
     notebook["cells"] = [cell for cell in notebook["cells"] if not (kind.is_code(cell) and "page" in kind.tags(cell))]
-    notebook["cells"][0]["source"] = _UNSPOILED.sub("", kind.source(notebook["cells"][0]))
+    notebook["cells"][0]["source"] = without(kind.source(notebook["cells"][0]), UNSPOILED)
     for cell in notebook["cells"]:
         if tag := fold(cell):
             name = next(FOLDS[known] for known in FOLDS if known in kind.tags(cell))
