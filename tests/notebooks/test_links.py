@@ -14,6 +14,7 @@ from cs336kit.cli import main
 from cs336kit.course import flow, links, pages
 from cs336kit.course.lessons import every
 from cs336kit.course.site.lesson import prepared
+from cs336kit.course.site.written import home
 from cs336kit.course.structure import _execution, _generated, _page
 from cs336kit.course.student import without_answers
 
@@ -73,7 +74,7 @@ def test_what_is_no_repository_on_github_is_refused(name):
 def test_where_no_repository_is_known_there_are_no_links(fork):
     assert links.home(fork) is None and links.home(fork / "nowhere") is None
     first, texts = pages.generated(every(), FIRST)
-    assert "Colab" not in first and not any("pip" in text for text in texts)
+    assert "Colab" not in first + home(every(), {}) and not any("pip" in text for text in texts)
     assert "make links REPO=owner/name" in links.said(None, FIRST)
 
 
@@ -112,12 +113,13 @@ def test_a_lesson_begins_with_its_links_and_a_cell_that_installs_the_kit(fork):
     assert [cell.metadata["slideshow"]["slide_type"] for cell in (installs, imports)] == ["skip", "skip"]
     assert [*_generated(notebook, FIRST)] == [] and not any("import" in found for found in _page(notebook))
     assert not any("in order" in found for found in _execution({**notebook, "cells": notebook.cells[:4]}))
-    # Students have the notebook alone, too, and no links to one with solutions. The site needs no kit, and a link to it leads elsewhere.
+    # Students have the notebook alone, too, and no links to one with solutions.
     title, installs, *_ = without_answers(notebook.cells, [])
     assert installs["source"] == here.install() and "](http" not in title["source"]
+    # The site needs no kit, and is what the third link leads to.
     page = json.loads(prepared(FIRST))["cells"]
     assert page[1]["source"] == ["import math"] and here.colab(FIRST) in page[0]["source"]
-    assert links.UNSPOILED not in page[0]["source"]
+    assert links.UNSPOILED not in page[0]["source"] and here.colab(FIRST) in home(every(), {})
 
 
 def test_the_cell_installs_the_kit_where_it_is_missing_and_does_nothing_elsewhere():

@@ -78,7 +78,7 @@ def solution(text, end="\n### END SOLUTION"):
 
 
 def imports(notebook):
-    return next(c for c in notebook.cells if kind.is_code(c))
+    return next(c for c in notebook.cells if kind.is_code(c) and "page" not in kind.tags(c))
 
 
 CHECKED = 'teach.exercises.check_solution("04.1", solution)'
