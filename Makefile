@@ -76,9 +76,12 @@ lab: export OMP_NUM_THREADS := 1
 lab: export CS336KIT_GUESSES := $(CURDIR)/my/guesses.json
 # nbgrader brings menus and servers of its own, which are a lecturer's: whoever starts JupyterLab without make has them.
 lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/.jupyter$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
+# Figures follow JupyterLab's dark theme.
+lab: export JUPYTER_PATH := $(CURDIR)/.jupyter$(if $(JUPYTER_PATH),:$(JUPYTER_PATH))
 lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this machine only, with a token)
 	@$(PY) -m cs336kit lessons copy
-	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
+	@# A terminal there finds the command. A login shell, which JupyterLab starts where it is in no terminal itself, would not.
+	$(if $(findstring /,$(PY)),PATH="$(abspath $(dir $(PY))):$$PATH" )$(PY) -m jupyterlab $(LAB) --ServerApp.terminado_settings="shell_command=['$${SHELL:-sh}']" $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
 
 # The files in the order of the folders: by their number of tests, some of the longest, of one test, would come last, in a row.
 test: $(READY) lint fast plans ## verify everything: style, imports, unit tests, and every output of every lesson

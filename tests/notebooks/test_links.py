@@ -74,7 +74,7 @@ def test_what_is_no_repository_on_github_is_refused(name):
 def test_where_no_repository_is_known_there_are_no_links(fork):
     assert links.home(fork) is None and links.home(fork / "nowhere") is None
     first, texts = pages.generated(every(), FIRST)
-    assert "Colab" not in first + home(every(), {}) and not any("pip" in text for text in texts)
+    assert "Colab" not in first + home(every(), set()) and not any("pip" in text for text in texts)
     assert "make links REPO=owner/name" in links.said(None, FIRST)
 
 
@@ -119,7 +119,7 @@ def test_a_lesson_begins_with_its_links_and_a_cell_that_installs_the_kit(fork):
     # The site needs no kit, and is what the third link leads to.
     page = json.loads(prepared(FIRST))["cells"]
     assert page[1]["source"] == ["import math"] and here.colab(FIRST) in page[0]["source"]
-    assert links.UNSPOILED not in page[0]["source"] and here.colab(FIRST) in home(every(), {})
+    assert links.UNSPOILED not in page[0]["source"] and here.colab(FIRST) in home(every(), set())
 
 
 def test_the_cell_installs_the_kit_where_it_is_missing_and_does_nothing_elsewhere():
