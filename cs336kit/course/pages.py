@@ -30,6 +30,8 @@ PARTS = {
 }
 #: The line of times, as `header` writes it.
 HEADER = re.compile(r"^\d+ minutes, \d+ more for exercises · .*$", flags=re.M)
+#: Words of titles that are not written as in the middle of a file's name.
+_SPELLED = {"flops": "FLOPs", "Einops": "einops"}
 _MAP = "## Map of the course"
 
 
@@ -77,7 +79,9 @@ def words(text: str) -> int:
 def title(path: Path) -> str:
     """``09 Gradient FLOPs`` for notebooks/09_gradient_flops.ipynb."""
     words = path.stem[3:].replace("_", " ").capitalize()
-    return f"{path.name[:2]} {words.replace('flops', 'FLOPs')}"
+    for plain, spelled in _SPELLED.items():
+        words = words.replace(plain, spelled)
+    return f"{path.name[:2]} {words}"
 
 
 def link(path: Path, text: str = "{}") -> str:

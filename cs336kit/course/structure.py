@@ -144,6 +144,9 @@ def _generated(notebook: Notebook, path: Path) -> Iterator[str]:
     lessons = every(path.parent) if path.exists() else []
     if path not in dict(lessons):
         return
+    heading = f"# {pages.title(path).replace(' ', ' · ', 1)}"
+    if notebook["cells"][0]["source"].split("\n")[0] != heading:
+        yield f"its heading is not {heading!r}, as its file is called and every link to it says"
     first, texts = pages.generated(lessons, path)
     shown = [cell["source"] for cell in notebook["cells"] if "page" in kind.tags(cell)]
     if notebook["cells"][0]["source"] != first or shown != texts:

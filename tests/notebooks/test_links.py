@@ -38,7 +38,7 @@ def fork(tmp_path, monkeypatch):
     for name, question in (("00_first", "Why?"), ("01_second", "How?")):
         result = new_output("execute_result", {"text/plain": "2"}, execution_count=2)
         cells = [
-            new_markdown_cell(f"# {name[:2]} · A title\n\n**{question}**"),
+            new_markdown_cell(f"# {name[:2]} · {name[3:].capitalize()}\n\n**{question}**"),
             new_code_cell("import math", execution_count=1),
         ]
         cells += [new_code_cell("1 + 1", execution_count=2, outputs=[result]), new_code_cell("3", execution_count=None)]

@@ -304,6 +304,10 @@ def test_a_lie_is_seen(lesson, lie):
             "its line of times, its links or its map are out of date",
         ),
         (lambda n: n.cells[0].update(source=n.cells[0].source.replace(" minutes", "9 minutes")), "its line of times"),
+        (
+            lambda n: n.cells[0].update(source=n.cells[0].source.replace("and devices", "on devices")),
+            "its heading is not '# 04 · Tensors and devices'",
+        ),
         (lambda n: prose_below(n).metadata.slideshow.update(slide_type="skip"), "has the wrong slide role or fold"),
         (lambda n: code(n, "solution").metadata.pop("jupyter"), "has the wrong slide role or fold: run"),
     ],
