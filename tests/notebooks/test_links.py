@@ -78,7 +78,7 @@ def test_where_no_repository_is_known_there_are_no_links(fork):
     assert "make links REPO=owner/name" in links.said(None, FIRST)
 
 
-def test_links_are_written_once_into_every_file_that_has_some(fork, capsys):
+def test_links_are_written_once_into_every_file_that_has_some(fork, capsys, monkeypatch):
     assert main(["lessons", "links", "me/course"]) == 0
     said = capsys.readouterr().out
     assert "written into pyproject.toml, CITATION.cff, 00_first.ipynb, 01_second.ipynb" in said
@@ -96,7 +96,9 @@ def test_links_are_written_once_into_every_file_that_has_some(fork, capsys):
     before = {path: path.read_bytes() for path in fork.rglob("*") if path.is_file()}
     assert main(["lessons", "links", "me/course"]) == 0 and "unchanged" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in fork.rglob("*") if path.is_file()} == before
+    monkeypatch.chdir(fork / "notebooks")
     assert main(["lessons", "links", "you/copy"]) == 0
+    monkeypatch.chdir(fork)
     assert not [path for path in before if b"me/course" in path.read_bytes()]
 
 
