@@ -32,7 +32,7 @@ def run_ranks(
     """Run `function(*arguments)` on `ranks` real ranks, one process each, and return their results by rank.
 
     They have joined a process group of torch.distributed (gloo on a CPU; NCCL on CUDA, one GPU per rank), and each computes
-    with one thread; the environment is that of torchrun. The function may come from a notebook cell. The output of the
+    with one thread; on Linux the environment is that of torchrun (elsewhere without its address and port). The function may come from a notebook cell. The output of the
     ranks is printed at the end, in their order. `device`: "cpu", "cuda", or None for CUDA if there are enough GPUs.
     Errors: if a rank fails, all are ended, and RuntimeError has its traceback; ranks that have not returned `timeout`
     seconds after all have joined are ended, and TimeoutError names them; ValueError for an invalid count or device.
@@ -40,13 +40,12 @@ def run_ranks(
     count, limit = positive_int("ranks", ranks), positive_number("timeout", timeout)
     if not callable(function):
         raise TypeError(f"run_ranks runs a function on every rank, but got {function!r}.")
-    if not hasattr(os, "fork"):
-        raise RuntimeError("run_ranks needs Linux or macOS: Windows cannot fork processes.")
     call = {
         "function": _pickled(function, arguments), "ranks": count, "timeout": limit, "start": START,
         "path": sys.path, "device": _backend(device, count),
     }  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
+    # Windows removes no file that a process has open, and of a killed one that may be for a moment longer.
+    with tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "call").write_bytes(pickle.dumps(call))
         in_time = _launch(folder, limit)
@@ -122,8 +121,8 @@ def _backend(device: str | None, count: int) -> str:
 def _launch(folder: Path, limit: float) -> bool:
     """Run the launcher and its ranks; return False if they had to be ended because time was up."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
+    if loopback := {"linux": "lo", "darwin": "lo0"}.get(sys.platform):
+        environment["GLOO_SOCKET_IFNAME"] = loopback
     with open(folder / "stderr", "wb") as stderr:
         launcher = subprocess.Popen(
             [sys.executable, str(LAUNCHER), str(folder)], stdin=subprocess.PIPE, stdout=stderr, stderr=stderr,
@@ -140,9 +139,11 @@ def _launch(folder: Path, limit: float) -> bool:
                 return True
         return False
     finally:
-        # The launcher leads a process group of its own, which contains every rank.
-        with suppress(ProcessLookupError):
-            os.killpg(launcher.pid, signal.SIGKILL)
+        # The launcher leads a process group of its own, which contains every rank. Windows has no groups: there the launcher
+        # ends its ranks because its input ends.
+        if hasattr(os, "killpg"):
+            with suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
         if launcher.stdin is not None:
             launcher.stdin.close()
         launcher.wait()
