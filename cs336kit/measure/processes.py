@@ -32,8 +32,9 @@ def run_ranks(
     """Run `function(*arguments)` on `ranks` real ranks, one process each, and return their results by rank.
 
     They have joined a process group of torch.distributed (gloo on a CPU; NCCL on CUDA, one GPU per rank), and each computes
-    with one thread; on Linux the environment is that of torchrun (elsewhere without its address and port). The function may come from a notebook cell. The output of the
-    ranks is printed at the end, in their order. `device`: "cpu", "cuda", or None for CUDA if there are enough GPUs.
+    with one thread; the environment is that of torchrun (without its address and port where ranks are not forked, as on macOS
+    and Windows). The function may come from a notebook cell. The output of the ranks is printed at the end, in their order.
+    `device`: "cpu", "cuda", or None for CUDA if there are enough GPUs.
     Errors: if a rank fails, all are ended, and RuntimeError has its traceback; ranks that have not returned `timeout`
     seconds after all have joined are ended, and TimeoutError names them; ValueError for an invalid count or device.
     """
@@ -41,7 +42,7 @@ def run_ranks(
     if not callable(function):
         raise TypeError(f"run_ranks runs a function on every rank, but got {function!r}.")
     call = {
-        "function": _pickled(function, arguments), "ranks": count, "timeout": limit, "start": START,
+        "function": pickled(function, arguments), "ranks": count, "timeout": limit, "start": START,
         "path": sys.path, "device": _backend(device, count),
     }  # fmt: skip
     # Windows removes no file that a process has open, and of a killed one that may be for a moment longer.
@@ -67,7 +68,7 @@ def run_ranks(
         return [pickle.loads(path.read_bytes()) for path in back.values()]
 
 
-def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+def pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
     """Pickle by value what a rank cannot import: a function from a notebook, or from a file that is not a module."""
     name = getattr(function, "__name__", "the function")
     try:

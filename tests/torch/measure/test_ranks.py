@@ -605,19 +605,19 @@ def own_rank():
 
 def test_without_cloudpickle_a_function_is_found_by_its_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    assert processes._pickled(own_rank, (3,)) == pickle.dumps((own_rank, (3,)))
+    assert processes.pickled(own_rank, (3,)) == pickle.dumps((own_rank, (3,)))
 
 
 def test_what_a_rank_can_import_is_sent_by_its_name():
     for function in (measure.run_ranks, dist.get_rank, json.dumps):
-        assert pickle.loads(processes._pickled(function, ()))[0] is function
+        assert pickle.loads(processes.pickled(function, ()))[0] is function
     assert measure.run_ranks(dist.get_rank, device="cpu") == [0, 1]
     # What no path leads to is sent with its source.
     elsewhere = types.ModuleType("elsewhere")
     exec("def doubled(x): return 2 * x", vars(elsewhere))
     sys.modules["elsewhere"] = elsewhere
     try:
-        data = processes._pickled(elsewhere.doubled, ())
+        data = processes.pickled(elsewhere.doubled, ())
     finally:
         del sys.modules["elsewhere"]
     assert pickle.loads(data)[0](21) == 42
