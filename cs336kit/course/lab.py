@@ -43,6 +43,8 @@ def _settings(clone: Path) -> dict[str, str]:
     return {
         # The conditions of the stored outputs: one thread. On a busy machine that is faster, too.
         "OMP_NUM_THREADS": "1",
+        # What a cell starts in a shell prints as it was stored, on Windows, too.
+        "PYTHONUTF8": "1",
         # Where a lesson keeps what the reader has predicted.
         _journal.VARIABLE: str(clone / copies.COPIES / "guesses.json"),
         # nbgrader brings menus and servers of its own, which are a lecturer's: whoever starts JupyterLab otherwise has them.

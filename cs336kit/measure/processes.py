@@ -1,5 +1,6 @@
 """Real ranks, one process each on this machine, and the bytes that they send."""
 
+import io
 import os
 import pickle
 import signal
@@ -13,7 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -85,9 +88,20 @@ def pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
     own = home is not None and home.__name__ != "__main__" and not _importable(home)
     if own:
         cloudpickle.register_pickle_by_value(home)
+
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            # torch.ops, or such as torch.ops.aten.mm in it: they hold pointers, and are found by their names.
+            if type(value).__module__ == "torch._ops":
+                name = value.__name__ if isinstance(value, ModuleType) else f"torch.ops.{value}"
+                return attrgetter(name.partition(".")[2]), (torch,)
+            return super().reducer_override(value)
+
+    content = io.BytesIO()
     try:
-        return cloudpickle.dumps((function, arguments))
-    except (TypeError, pickle.PicklingError) as error:
+        Pickler(content).dump((function, arguments))
+        return content.getvalue()
+    except (TypeError, RuntimeError, pickle.PicklingError) as error:
         raise TypeError(
             f"{name} cannot be sent to other processes with what it uses: {error}. Open files and locks inside it."
         ) from None

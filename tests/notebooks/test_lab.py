@@ -56,7 +56,9 @@ def test_the_first_of_the_reader_s_copies_is_opened_on_this_machine_alone(clone,
     assert command[:5] == [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", "--ServerApp.root_dir=."]
     assert command[-1] == "--LabApp.default_url=/lab/tree/my/00_first.ipynb"
     assert another[-2:] == ["--LabApp.default_url=/lab/tree/my/01_second.ipynb", "--no-browser"]
-    assert env["OMP_NUM_THREADS"] == "1" and env["CS336KIT_GUESSES"] == str(clone / "my" / "guesses.json")
+    assert env["OMP_NUM_THREADS"] == env["PYTHONUTF8"] == "1" and env["CS336KIT_GUESSES"] == str(
+        clone / "my" / "guesses.json"
+    )
     assert env["JUPYTER_CONFIG_PATH"] == os.pathsep.join([str(clone / ".jupyter"), "mine"])
     assert env["PATH"].startswith(sysconfig.get_path("scripts") + os.pathsep)
 

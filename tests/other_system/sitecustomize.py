@@ -1,7 +1,7 @@
 """Where this folder is on Python's path, what Windows or macOS lack is missing: forks, process groups, alarms, /proc.
 
-`sys.platform` is a name that nobody knows, so that the kit does what it does on a system that it knows nothing about. The
-modules that Windows lacks are hidden from the kit alone, since Jupyter and torch have other ways on Windows that are not here.
+`sys.platform` is a name that nobody knows, so that the kit does what it does on a system that it knows nothing about. From
+Jupyter and torch only those functions are taken that they do without; other modules are hidden from the kit alone.
 """
 
 import builtins
@@ -9,23 +9,26 @@ import os
 import signal
 import subprocess
 import sys
-from multiprocessing import popen_fork
+import sysconfig
+import types
 from typing import Any
 
 MODULES = {"fcntl", "resource", "pwd", "grp", "termios"}
-FUNCTIONS = {
-    os: "fork killpg getpgid setsid getuid geteuid mkfifo O_PATH sched_getaffinity sysconf",
-    signal: "SIGKILL SIGALRM SIGPROF setitimer ITIMER_REAL ITIMER_PROF alarm",
-}
+FUNCTIONS = "fork killpg geteuid O_PATH sysconf sched_getaffinity"
+SIGNALS = "SIGKILL SIGALRM SIGPROF SIGHUP SIGQUIT setitimer ITIMER_REAL ITIMER_PROF alarm pthread_kill"
 
-kill, bring = signal.SIGKILL, builtins.__import__
+bring, signals = builtins.__import__, types.ModuleType("signal")
+vars(signals).update({name: value for name, value in vars(signal).items() if name not in SIGNALS.split()})
 
 
-def bring_what_is_there(name: str, into: Any = None, *rest: Any) -> Any:
-    """Import a module, unless the kit asks for one that Windows lacks."""
-    if name in MODULES and str((into or {}).get("__name__", "")).startswith(("cs336kit", "__mp_main__", "__main__")):
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    return bring(name, into, *rest)
+def bring_what_is_there(name: str, into: Any = None, *rest: Any, **named: Any) -> Any:
+    """Import a module, unless the kit asks for what Windows lacks."""
+    if str((into or {}).get("__name__", "")).startswith("cs336kit"):
+        if name in MODULES:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        if name == "signal":
+            return signals
+    return bring(name, into, *rest, **named)
 
 
 def without_proc(event: str, given: tuple[Any, ...]) -> None:
@@ -34,12 +37,10 @@ def without_proc(event: str, given: tuple[Any, ...]) -> None:
         raise FileNotFoundError(2, "No such file or directory", given[0])
 
 
-# What the standard library does there by other means, it still does.
-subprocess.Popen.kill = lambda self: self.send_signal(kill)  # type: ignore[method-assign]
-popen_fork.Popen.kill = lambda self: self._send_signal(kill)  # type: ignore[method-assign,attr-defined]
-for module, names in FUNCTIONS.items():
-    for name in names.split():
-        delattr(module, name)
+for name in FUNCTIONS.split():
+    delattr(os, name)
+subprocess.Popen.kill = subprocess.Popen.terminate  # type: ignore[method-assign] # as on Windows
 builtins.__import__ = bring_what_is_there
 sys.addaudithook(without_proc)
+sysconfig.get_config_vars()  # reads a file that is named after the platform
 sys.platform = "elsewhere"

@@ -599,6 +599,13 @@ def test_what_a_module_imports_at_first_sight_is_imported_before_the_ranks_split
         _launch._look_up(without_code)
 
 
+def test_torch_s_operators_are_sent_by_their_names():
+    aten = torch.ops.aten
+    several = (torch.ops, aten, aten.mm, aten.mm.default)
+    found, _ = pickle.loads(processes.pickled(lambda: several, ()))
+    assert all(one is other for one, other in zip(found(), several, strict=True))
+
+
 def own_rank():
     return dist.get_rank()
 
