@@ -6,7 +6,6 @@ import itertools
 import math
 import operator
 import os
-import pickle
 import signal
 import sqlite3
 import subprocess
@@ -531,16 +530,6 @@ def test_what_cannot_be_sent_is_a_sentence(sent):
         said.startswith("here an answer is checked in a process of its own, but <lambda> cannot be sent")
         and "Open files" in said
     )
-
-
-def test_of_what_an_exercise_of_the_course_compares_nothing_is_sent():
-    """Its arguments may share storage, which would not come along: the process makes them for itself."""
-    for id in ("03.1", "07.1"):
-        core._known.update({id: exercises.load(id)})
-        assert (
-            len(pickle.dumps(exercises.load(id))) < 200
-            and pickle.loads(pickle.dumps(exercises.load(id))) is core._known[id]
-        )
 
 
 def test_the_process_for_the_next_answer_is_there_and_ends_with_this_one():

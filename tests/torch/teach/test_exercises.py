@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import pickle
 from functools import cache
 
 import checked_here
@@ -257,3 +258,10 @@ def test_torch_s_own_adamw_is_no_answer_where_the_task_asks_for_math_alone():
 def test_no_two_counts_of_the_counter_s_cases_are_equal():
     counts = [right for _, _, right, _ in checking.trials(exercises.load("06.1"), "")]
     assert len({*counts}) == len(counts) > 5
+
+
+def test_of_what_an_exercise_compares_nothing_is_sent_to_another_process():
+    """Its arguments may share storage, which would not come along: the process makes them for itself."""
+    for id in ("03.1", "07.1"):
+        sent = pickle.dumps(exercises.load(id))
+        assert len(sent) < 200 and pickle.loads(sent) is exercises.load(id)
