@@ -145,11 +145,14 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def ratios(guesses: Guesses) -> dict[str, float]:
-    """Guess ÷ answer for each question where both are positive numbers, and it is one that a float can hold."""
+    """Guess ÷ answer for each question where both are positive numbers, and it is one that a float can hold.
+
+    A guess among choices is right or wrong, and has none.
+    """
     found = {
         question: entry["guess"] / entry["answer"]
         for question, entry in guesses.items()
-        if all(is_number(entry[side]) and entry[side] > 0 for side in ("guess", "answer"))
+        if "choices" not in entry and all(is_number(entry[side]) and entry[side] > 0 for side in ("guess", "answer"))
     }
     return {question: ratio for question, ratio in found.items() if 0 < ratio < math.inf}
 

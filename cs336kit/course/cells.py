@@ -56,6 +56,20 @@ def source(cell: Cell) -> str:
     return "".join(cell["source"])
 
 
+#: How a cell of prose begins and ends that tells the answer to a prediction above it.
+FOLD, FOLD_END = "<details><summary>What it says</summary>\n\n", "\n\n</details>"
+
+
+def told(cell: Cell) -> bool:
+    """Whether this is prose that is folded because it tells the answer to a prediction."""
+    return cell["cell_type"] == "markdown" and source(cell).startswith(FOLD) and source(cell).endswith(FOLD_END)
+
+
+def unfolded(text: str) -> str:
+    """The prose of a folded cell without its fold; any other text as it is."""
+    return text.removeprefix(FOLD).removesuffix(FOLD_END) if text.startswith(FOLD) else text
+
+
 def where(cell: Cell) -> str:
     """The name of a cell for a sentence about it: the number that JupyterLab shows, and its first words."""
     first = next(iter(source(cell).strip().splitlines()), "")

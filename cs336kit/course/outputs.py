@@ -105,6 +105,11 @@ def unstyled(html: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+def opened(html: str) -> str:
+    """The HTML of an output without its folds: what they hold stays, and the lines that open them go."""
+    return re.sub(r"<details[^>]*><summary[^>]*>.*?</summary>\n?|\n?</details>", "", html, flags=re.S)
+
+
 def text_of(value: Any) -> str:
     """The text of an output: a string, lines, or JSON."""
     if isinstance(value, str):

@@ -69,7 +69,7 @@ def core(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 def words(text: str) -> int:
     """The number of words in a cell of prose; formulas, links, markup and the line of times do not count."""
-    text = HEADER.sub("", text)
+    text = HEADER.sub("", kind.unfolded(text))
     return len(re.sub(r"\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|[|`#>*·-]", " ", text, flags=re.S).split())
 
 
@@ -169,21 +169,19 @@ def write(notebook: Any, path: Path, lessons: Lessons) -> None:
 def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """The metadata of every cell: its slide role, its tags, and what JupyterLab folds away."""
     found: list[dict[str, Any]] = []
-    answered = False
     for cell, role in zip(cells, roles(cells), strict=True):
         tags = kind.tags(cell)
         data: dict[str, Any] = {"slideshow": {"slide_type": role}} | ({"tags": tags} if tags else {})
-        # The verdict on an answer would give the answer away.
-        if "solution" in tags or ("verdict" in tags and answered):
+        if "solution" in tags:
             data["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
-        if "answer" in tags:
-            data["jupyter"] = {"outputs_hidden": True}
-        # Code that a lesson needs and is not about.
-        if "aside" in tags:
+        # The code of an answer often says how it is found; its output folds itself. An aside is what a lesson needs and is
+        # not about.
+        if {"answer", "aside"} & {*tags}:
             data["jupyter"] = {"source_hidden": True}
+        if "jupyter" in data:
+            data["cellView"] = "form"  # what Colab calls hidden code
         if kind.source(cell).startswith(FURTHER):
             data["jp-MarkdownHeadingCollapsed"] = True
-        answered = "answer" in tags
         # Written when the cell was run; everything else here follows from the text.
         if kind.measured(cell) and kind.RUN in cell["metadata"]:
             data[kind.RUN] = cell["metadata"][kind.RUN]

@@ -32,7 +32,8 @@ def roles(cells: Sequence[Cell]) -> list[str]:
     found: list[str] = []
     lines, height, further, imports, shown, titled = 0, 0, False, True, False, False
     for place, cell in enumerate(cells):
-        text, tags = kind.source(cell), {*kind.tags(cell)}
+        # On a slide nothing is folded: the next key opens it.
+        text, tags = kind.unfolded(kind.source(cell)), {*kind.tags(cell)}
         further = further or text.startswith(FURTHER)
         code = kind.is_code(cell)
         length, takes = _size([cell])
@@ -77,7 +78,7 @@ def on_slide(text: str) -> bool:
 def tall(cell: Cell) -> int:
     """The number of lines that a cell takes on a slide, with its outputs."""
     if not kind.is_code(cell):
-        return _lines(kind.source(cell))
+        return _lines(kind.unfolded(kind.source(cell)))
     return len(code_of(cell).splitlines()) + sum(map(output_lines, shown(cell)))
 
 

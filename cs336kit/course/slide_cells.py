@@ -11,6 +11,7 @@ from cs336kit.course import cells as kind
 from cs336kit.course import lessons, pages
 from cs336kit.course import roles as slide
 from cs336kit.course.cells import Cell
+from cs336kit.course.outputs import opened, text_of
 
 _TABLE = re.compile(r"(.*<tbody>)(.*)(</tbody>.*)", re.S)
 #: A link to a lesson, which on slides leads to its slides.
@@ -34,7 +35,7 @@ def parts(cell: Cell) -> Iterator[Cell]:
 
     Below a title or a heading, prose is for the speaker. Outputs that do not fit below their code are separated from it.
     """
-    text, outputs = kind.source(cell), slide.shown(cell)
+    text, outputs = kind.unfolded(kind.source(cell)), [*map(_opened, slide.shown(cell))]
     if not kind.is_code(cell):
         pieces = text.split("\n\n") if text.startswith(("# ", "## ")) else [text]
         if pieces[0].startswith(("# ", "## ")) and "\n" in pieces[0]:
@@ -51,6 +52,12 @@ def parts(cell: Cell) -> Iterator[Cell]:
     bare = {**cell["metadata"], "transient": {"remove_source": True}}
     for some in [outputs] if together else [[part] for output in outputs for part in _rows_apart(output)]:
         yield {**cell, "metadata": bare, "outputs": some}
+
+
+def _opened(output: Cell) -> Cell:
+    """The output with its HTML unfolded: what it tells is on a slide after the question."""
+    html = output.get("data", {}).get("text/html")
+    return output if html is None else {**output, "data": {**output["data"], "text/html": opened(text_of(html))}}
 
 
 def _rows_apart(output: Cell) -> Iterator[Cell]:

@@ -27,7 +27,7 @@ FOLDER = Path("build/student")
 #: The end of a stub: the exercise and the name of the answer.
 CHECK = re.compile(r'teach\.exercises\.check\("(\d\d\.\d)", (\w+)\)')
 #: What a cell's metadata may contain; that for nbgrader is written by `assignment`.
-KEPT = ("tags", "slideshow", "jupyter", "jp-MarkdownHeadingCollapsed", "nbgrader")
+KEPT = ("tags", "slideshow", "jupyter", "cellView", "jp-MarkdownHeadingCollapsed", "nbgrader")
 #: The name in the notebook's metadata of a digest of what was written, which shows whether somebody has worked in it.
 MADE = "cs336kit"
 #: Shorter lines of a solution could be anybody's, such as `for w in weights:`. The whole solution is looked for anyway.

@@ -138,7 +138,9 @@ def test_the_lesson_shows_what_was_stored_before_anything_runs(page):
     page.wait_for_selector("h1:has-text('00 ·')")
     # Cells are drawn one after the other: what is stored appears, and so does what is folded.
     page.wait_for_selector(".jp-OutputArea-output")
-    page.wait_for_selector(".jp-OutputPlaceholder:has-text('The answer')")
+    answer = page.locator("details:has(> summary:text-is('The answer'))").first
+    answer.wait_for()
+    assert not answer.locator("table").is_visible()
 
 
 def test_run_all_runs_to_the_end_without_an_error(page):

@@ -75,7 +75,8 @@ def cell(page, number):
 def run(page, number, text=None):
     """Replace a cell's text, if one is given, run it, and return the cell when it has run."""
     found = cell(page, number)
-    found.locator(".cm-content").click()
+    # The prompt is there also where the code is folded.
+    found.locator(".jp-InputPrompt" if text is None else ".cm-content").first.click()
     if text is not None:
         page.keyboard.press("ControlOrMeta+a")
         page.keyboard.insert_text(text)
@@ -93,11 +94,14 @@ def run(page, number, text=None):
 
 def test_a_stored_answer_is_folded_and_running_it_opens_it_beside_the_guess(page):
     answer = cell(page, 2)
-    assert answer.locator(".jp-OutputPlaceholder").inner_text().strip() == "The answer"
-    assert answer.locator("table").count() == 0
+    assert answer.locator("summary").inner_text() == "The answer" and not answer.locator("table").is_visible()
+    assert answer.locator(".jp-InputPlaceholder").count() == 1
     run(page, 0)
+    run(page, 1)
+    assert not run(page, 2).locator("table").is_visible()
     run(page, 1, "guess = 6   # eggs")
-    assert "2 × too low" in run(page, 2).locator("table").inner_text()
+    table = run(page, 2).locator("table")
+    assert table.is_visible() and "2 × too low" in table.inner_text()
 
 
 def test_an_exercise_is_answered_wrong_and_then_right(page, exercise):

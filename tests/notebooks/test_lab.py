@@ -73,11 +73,13 @@ def test_root_is_allowed_where_there_is_one(clone, started, monkeypatch, user):
     assert ("--allow-root" in started[0][0]) == (user == 0)
 
 
-def test_without_jupyterlab_or_lessons_it_is_a_sentence_and_nothing_is_copied(clone, started, monkeypatch, capsys):
+def test_without_jupyterlab_or_lessons_it_is_a_sentence_and_nothing_is_copied(
+    clone, started, monkeypatch, capsys, tmp_path_factory
+):
     monkeypatch.setattr(lab, "find_spec", lambda name: None)
     assert main(["lessons", "lab"]) == 2 and "JupyterLab is not installed: pip install" in capsys.readouterr().err
-    monkeypatch.chdir("notebooks")
-    assert main(["lessons", "lab"]) == 2 and "run this in a clone of the course" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert main(["lessons", "lab"]) == 2 and "clone of the course" in capsys.readouterr().err
     assert not started and not (clone / "my").exists()
 
 

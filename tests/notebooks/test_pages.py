@@ -129,9 +129,9 @@ def test_answers_solutions_and_further_are_folded():
     cells = [text(TITLE), *prediction(), code("v", "verdict"), code("w", "verdict"), code("solution = 1", "solution")]
     notebook = page([*cells, text("## Further")])
     folds = [{k: v for k, v in cell.metadata.items() if k not in ("tags", "slideshow")} for cell in notebook.cells]
-    answer, whole = {"outputs_hidden": True}, {"outputs_hidden": True, "source_hidden": True}
-    assert folds[:4] == [{}, {}, {}, {"jupyter": answer}]
-    assert folds[4:] == [{"jupyter": whole}, {}, {"jupyter": whole}, {}, {"jp-MarkdownHeadingCollapsed": True}]
+    code_alone = {"jupyter": {"source_hidden": True}, "cellView": "form"}
+    whole = {"jupyter": {"outputs_hidden": True, "source_hidden": True}, "cellView": "form"}
+    assert folds == [{}, {}, {}, code_alone, {}, {}, whole, {}, {"jp-MarkdownHeadingCollapsed": True}]
 
 
 def test_code_that_a_lesson_is_not_about_is_folded_and_takes_no_time():

@@ -51,7 +51,7 @@ def lessons(folder):
         cell(
             "teach.reveal(guess, of='x', counted=42)",
             "answer",
-            {"text/html": f"The answer\n{ANSWER}", "text/plain": ""},
+            {"text/html": f"<details><summary>The answer</summary>\n{ANSWER}\n</details>", "text/plain": ""},
         ),
         cell(f"# Solution of 00.1: unfold\n### BEGIN SOLUTION\n{SOLUTION}\n### END SOLUTION", "solution"),
         cell("draw()", "", drawn),
@@ -116,10 +116,12 @@ def test_links_that_lead_nowhere_and_foreign_hosts_are_seen(tmp_path):
 def test_answers_and_solutions_are_folded_under_what_they_are(built):
     page = (built / "notebooks/00_first.html").read_text()
     folds = re.findall(r'<details class="fold"><summary>(.*?)</summary>(.*?)</details>', page, re.S)
-    assert [name for name, _ in folds] == ["The answer", "The solution"]
+    assert [name for name, _ in folds] == ["The code", "The solution"]
     open_page = re.sub(r"<details.*?</details>", "", page, flags=re.S)
-    for (_, inside), secret, beside in zip(folds, ("forty-two", "secret"), ("reveal", "guess"), strict=True):
-        assert secret in inside and secret not in open_page and beside in open_page
+    for (_, inside), secret in zip(folds, ("counted", "secret"), strict=True):
+        assert secret in inside and secret not in open_page and "guess" in open_page
+    # The answer folds itself.
+    assert page.count("<summary>The answer</summary>") == 1 and "forty-two" not in open_page
 
 
 def test_a_figure_is_shown_once_with_its_name_and_an_explorer_has_a_place(built):
@@ -186,7 +188,7 @@ def test_a_folded_cell_says_what_is_in_it_and_an_explorer_which_one_it_is(clone,
     cells = json.loads(prepared(clone / "notebooks/00_first.ipynb"))["cells"]
     folded = [(cell["metadata"]["tags"], cell["metadata"]["mystnb"]) for cell in cells if "mystnb" in cell["metadata"]]
     assert folded == [
-        (["answer", "hide-output"], {"code_prompt_show": "The answer"}),
+        (["answer", "hide-input"], {"code_prompt_show": "The code"}),
         (["solution", "hide-cell"], {"code_prompt_show": "The solution"}),
     ]
     shown = {
@@ -196,7 +198,7 @@ def test_a_folded_cell_says_what_is_in_it_and_an_explorer_which_one_it_is(clone,
         if name in kind.tags(cell)
     }
     answer = shown["answer"][1][0]["data"]["text/html"]
-    assert shown["solution"][0] == SOLUTION and answer.startswith("<div")
+    assert shown["solution"][0] == SOLUTION and answer.startswith("<details><summary>The answer")
     assert re.findall(r"nowrap;[^>]*>([^<]*)<", answer) == ["forty-two"]
     (still,) = (cell for cell in cells if "bits(" in kind.source(cell))
     shown = still["outputs"][0]["data"]

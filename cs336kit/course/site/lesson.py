@@ -8,7 +8,7 @@ from cs336kit.course import cells as kind
 from cs336kit.course.site.in_page import EXPLORERS
 
 #: The visible label of a folded cell.
-FOLDS = {"answer": "The answer", "solution": "The solution", "verdict": "The verdict", "aside": "The code"}
+FOLDS = {"solution": "The solution", "answer": "The code", "aside": "The code"}
 _EXPLORER = re.compile(r"explorers\.(\w+)\(")
 _STILL = '<div class="cs336kit-still">'
 _MOVING = '<p><a href="../explorers.html#{}">Choose other values on the page of explorers</a></p>'
@@ -31,8 +31,6 @@ def prepared(path: Path) -> str:
             cell["source"] = _MARKS.sub("", kind.source(cell)).strip()
         for output in cell.get("outputs", []):
             if html := kind.joined(output.get("data", {}).get("text/html", "")):
-                # The fold is called the answer already.
-                html = html.removeprefix(f"{FOLDS['answer']}\n")
                 output["data"]["text/html"] = _SHORT.sub("white-space:nowrap;", html)
         if found := _EXPLORER.search(kind.source(cell)):
             _name_explorer(cell, found[1])
@@ -42,9 +40,9 @@ def prepared(path: Path) -> str:
 def fold(cell: kind.Cell) -> str | None:
     """The myst-nb tag that folds what JupyterLab folds in this cell, or None."""
     hidden = cell["metadata"].get("jupyter", {})
-    if hidden.get("source_hidden"):
+    if hidden.get("outputs_hidden"):
         return "hide-cell"
-    return "hide-output" if hidden.get("outputs_hidden") else None
+    return "hide-input" if hidden.get("source_hidden") else None
 
 
 def _name_explorer(cell: kind.Cell, name: str) -> None:

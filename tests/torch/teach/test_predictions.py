@@ -63,11 +63,57 @@ def test_words_are_compared_as_words_and_scalars_as_numbers():
     assert teach.reveal(torch.tensor(2.0), of="a sum", measured=torch.tensor(4.0)).rows[0][-1] == "2 × too low"
 
 
-@pytest.mark.parametrize("guess", ["many", True, None, [], float("nan"), object()])
-def test_what_is_no_guess_is_not_kept_and_the_answer_still_stands(guess, file):
-    shown = repr(teach.reveal(guess, of="days", computed=1.5))
-    assert "1.5" in shown and ("is not compared" in shown or "parts" in shown)
-    assert not file.exists()
+@pytest.mark.parametrize("guess", ["many", True, [], [1, 2], float("nan"), object()])
+def test_what_is_no_guess_is_not_kept_and_opens_nothing(guess, file):
+    shown = teach.reveal(guess, of="days", computed=1.5)
+    note, _, answer = shown._repr_html_().partition("<details><summary")
+    assert ("is not compared" in note or "part" in note) and "1.5" in answer and "1.5" not in note
+    assert "1.5" in repr(shown) and not file.exists()
+
+
+def test_the_answer_is_closed_until_there_is_a_guess_or_the_reader_asks_to_be_shown(file):
+    def html(guess, answer=4):
+        return teach.reveal(guess, of="products", counted=answer)._repr_html_()
+
+    assert html(...).startswith("<details><summary") and "off by" not in html(...)
+    assert html(5).startswith("<details open><summary") and "1.25 × too high" in html(5)
+    assert html(None).startswith("<details open><summary") and "guess" not in html(None)
+    two = {"first": 2, "last": 4}
+    assert html((None, None), two).startswith("<details open>") and html((..., ...), two).startswith("<details><")
+    assert html((2, None), two).startswith("<p>") and "<details open" not in html((2, ...), two)
+    assert list(_journal.read().guesses) == ["products"]  # that of 5
+
+
+def test_among_choices_a_guess_is_right_or_wrong(file):
+    def off(guess):
+        return teach.reveal(guess, of="1.003 in bf16", measured=1.0, choices=(0.99609375, 1.0, 1.0078125)).rows[0][-1]
+
+    assert (off(1.0), off(1), off(1.003), off(1.008), off(0.996)) == (
+        "nothing", "nothing", "a different answer", "a different answer", "a different answer",
+    )  # fmt: skip
+    rounded = teach.reveal(1.008, of="1.006 in bf16", measured=1.0078125, choices=(1.0, 1.0078125))
+    assert rounded.rows[0][-1] == "nothing"
+    word = teach.reveal("bigger", of="it", computed="larger", choices=("larger", "smaller"))
+    assert "choose from 'larger', 'smaller'" in repr(word) and word._repr_html_().startswith("<p>")
+    with pytest.raises(ValueError, match="is none of the choices"):
+        teach.reveal(1, of="it", computed=3, choices=(1, 2))
+    # It has no factor, so it is not drawn among the factors.
+    assert "No guesses yet" in teach.calibration()
+
+
+def test_what_tells_an_answer_is_folded_and_stays_itself_as_text():
+    figure = teach.figures.show(
+        teach.figures.style.axes()[0], alt="A figure whose text is at least forty letters long."
+    )
+    table = teach.table(("a", "b"), [(1, 2)])
+    for what in (figure, table, "Half of it.\n<b>"):
+        shown = teach.folded(what, "The picture")
+        assert repr(shown) == (what if isinstance(what, str) else repr(what))
+        html = shown._repr_html_()
+        assert html.startswith("<details><summary") and html.endswith("</details>") and "The picture</summary>" in html
+        assert "<b>" not in html and not hasattr(shown, "_repr_mimebundle_")
+    with pytest.raises(ValueError, match="folded takes a figure, a table or a text, not int"):
+        teach.folded(3)
 
 
 @pytest.mark.parametrize("answer", [3, {"first": 2, "last": 4}])
