@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -32,6 +33,13 @@ def without_compiler(mode: type[_python_dispatch.TorchDispatchMode]) -> None:
         return kept_from_it(*args, **kwargs)
 
     mode.__torch_dispatch__ = dispatch
+
+
+def operation_name(value: Any) -> str | None:
+    """The name below torch of torch.ops, or of such as torch.ops.aten.mm in it; None for anything else."""
+    if type(value).__module__ != "torch._ops":
+        return None
+    return value.__name__.partition(".")[2] if isinstance(value, ModuleType) else f"ops.{value}"
 
 
 class TorchDispatchMode(_python_dispatch.TorchDispatchMode):

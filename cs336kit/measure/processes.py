@@ -16,11 +16,11 @@ from importlib.machinery import PathFinder
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 
+from cs336kit._torch import operation_name
 from cs336kit.measure.device import device as _device
 from cs336kit.predict._common.checks import positive_int, positive_number
 
@@ -91,10 +91,9 @@ def pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
 
     class Pickler(cloudpickle.Pickler):
         def reducer_override(self, value: Any) -> Any:
-            # torch.ops, or such as torch.ops.aten.mm in it: they hold pointers, and are found by their names.
-            if type(value).__module__ == "torch._ops":
-                name = value.__name__ if isinstance(value, ModuleType) else f"torch.ops.{value}"
-                return attrgetter(name.partition(".")[2]), (torch,)
+            # Operations hold pointers, and are found by their names.
+            if name := operation_name(value):
+                return attrgetter(name), (torch,)
             return super().reducer_override(value)
 
     content = io.BytesIO()

@@ -24,6 +24,13 @@ def test_private_names_stand_in_one_folder():
     assert found == set((kit / "_torch").glob("*.py"))
 
 
+def test_operations_are_found_by_their_names():
+    for value, name in ((torch.ops, "ops"), (torch.ops.aten, "ops.aten"), (aten.mm, "ops.aten.mm")):
+        assert _torch.operation_name(value) == name
+    assert _torch.operation_name(aten.mm.default) == "ops.aten.mm.default"
+    assert _torch.operation_name(torch.mm) is None and _torch.operation_name(3) is None
+
+
 def test_nested_tensors_are_found():
     a, b = torch.ones(1), torch.ones(2)
     assert [id(t) for t in _torch.tensors(({"x": [a, 3]}, (b, None)))] == [id(a), id(b)]
