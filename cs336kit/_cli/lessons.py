@@ -23,6 +23,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "verify": ("verify:verify", "run the lessons, and compare their outputs with the stored ones", "numbers"),
     "refresh": ("refresh:store", "run the lessons, and store their outputs", "numbers", "fresh"),
     "readme": ("lessons:write_readme", "write the table of lessons in README.md"),
+    "titles": ("titles:edit", "show the titles of slides to edit, or store them", "numbers", "from"),
     "claims": ("claims_page:write", "compute and store the values that settle the claims"),
 }
 
@@ -36,13 +37,14 @@ def run(arguments: list[str]) -> int:
     add("action", nargs="?", default="list", choices=ACTIONS, metavar="ACTION", help="one of the actions below")
     add("numbers", nargs="*", metavar="NN", help="numbers of lessons, such as 02; none means all")
     add("--into", type=Path, metavar="FOLDER", help="write here instead of the folder named below")
+    add("--from", type=Path, metavar="FILE", help="titles: store what this file says, in the form that is shown")
     add("--fresh", action="store_true", help="refresh: also measure again what depends on the machine")
     add("--yes", action="store_true", help="reset: do not ask")
     asked = parser.parse_args(arguments)
     place, _, *takes = ACTIONS[asked.action]
     if asked.numbers and "numbers" not in takes:
         parser.error(f"{asked.action} is for all lessons: leave the numbers out")
-    for name in ("into", "fresh", "yes"):
+    for name in ("into", "from", "fresh", "yes"):
         if getattr(asked, name) and name not in takes:
             with_it = ", ".join(other for other, what in ACTIONS.items() if name in what[2:])
             parser.error(f"--{name} is for {with_it}, and not for {asked.action}: leave it out")

@@ -17,7 +17,7 @@ SLIDE_LINES, ROOM = 15, 18
 LETTERS, FIGURE = 80, 15
 
 #: Text that begins a slide of its own below a heading.
-_OWN_SLIDE = ("### ", "**Your prediction.**", "**The card**", "**Discuss**", "**Read on**")
+_OWN_SLIDE = ("### ", "**Your prediction.**", "**The card**", "**Discuss**")
 #: What a reader works on appears with its question; a fragment waits for the next key.
 _WITH_IT = {"prediction", "exercise"}
 #: Cells that draw the reader's own guesses, of which slides have none.
@@ -48,8 +48,9 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         elif not (code or on_slide(text)):
             role = "notes"
         else:
-            # The title and the question of the lesson are alone on a slide.
-            alone = "answer" in tags or text.startswith(_OWN_SLIDE) or (code and titled)
+            # The title and the question of the lesson are alone on a slide. The card may stand below the last heading.
+            own = text.startswith(_OWN_SLIDE) and (shown or not text.startswith("**The card**"))
+            alone = "answer" in tags or own or (code and titled)
             plain = tags & _WITH_IT or not shown
             role = "subslide" if (alone or over) and height else "-" if plain else "fragment"
         if role in ("slide", "subslide"):

@@ -9,7 +9,7 @@ from jupyter_browser import PATIENCE, files
 from cs336kit.course import lessons, roles, slides
 
 #: No letter on a slide has fewer pixels, and no slide is drawn at a smaller multiple of its normal size; a page of a slide.
-READABLE, SMALLEST = 16, 0.8
+READABLE, SMALLEST = 16, 0.75
 WIDTH, HEIGHT, SIDE, BOTTOM = 1280, 720, 56, 44
 AXE = Path("node_modules/axe-core/axe.min.js")
 #: All slides of a deck are laid out at once, and the edges of what is on each of them are measured.
