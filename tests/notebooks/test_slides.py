@@ -117,13 +117,17 @@ def test_no_deck_of_the_course_gives_a_solution_or_verdict_away_and_each_asks_it
 
 def test_a_heading_that_stands_alone_opens_its_part_and_every_slide_says_where_it_is():
     cells = [text("# 09 · A"), code("import torch"), text("Private."), text("## 1 · One"), text("Prose.")]
-    cells += [text("## 2 · Two"), code("x = 1"), text("**Discuss**\n- So?")]
+    cells += [text("## 2 · Two"), entitled(code("x = 1"), title="It is"), text("## 3 · Three")]
+    cells += [text("**The card**\n- a"), text("**Discuss**\n- So?")]
     told = [cell for cell in slides._written(cells, "09 Toy") if cell["metadata"]["slideshow"].get("data")]
     assert [(cell["source"], *cell["metadata"]["slideshow"]["data"].values()) for cell in told] == [
         ("# 09 · A", "09 Toy", "opening"),
         ("## 1 · One", "09 Toy  ·  1 · One", "opening"),
-        ("## 2 · Two", "09 Toy  ·  2 · Two", ""),
-        ("### Discuss", "09 Toy  ·  2 · Two", ""),
+        ("## 2 · Two", "09 Toy  ·  2 · Two", "opening"),
+        ("### It is", "09 Toy  ·  2 · Two", ""),
+        # The card is the only thing that stands below a heading.
+        ("## 3 · Three", "09 Toy  ·  3 · Three", ""),
+        ("### Discuss", "09 Toy  ·  3 · Three", ""),
     ]
 
 
@@ -155,13 +159,13 @@ def test_a_slide_is_titled_by_a_heading_by_its_author_or_by_what_it_asks_for():
 
 def test_what_is_continued_on_a_slide_repeats_its_title_and_its_notes():
     table = entitled(code("x", text_html=TABLE), title="It rises")
-    # Code and a third of the table are below the heading, the rest on two slides, with the notes of the first.
+    # Code and a third of the table are on one slide, the rest on two, with the notes of the first.
     found = told_on(text("## 1 · One\n\nFirst."), table)
-    assert found == [("1 · One", False, ["First."]), ("It rises", False, ["First."]), ("It rises", True, ["First."])]
+    assert found == [("1 · One", False, []), ("It rises", False, ["First."])] + [("It rises", True, ["First."])] * 2
     assert told_on(text("## 1 · One\n\nFirst."), table, text("It rises."))[-1] == ("It rises", True, ["It rises."])
     cells = [text("# 09 · A"), code("import torch"), text("## 1 · One"), table]
     written = [cell["source"] for cell in slides._written(cells, "09 Toy")]
-    assert written.count("### It rises <small>continued</small>") == 1 and "### It rises" in written
+    assert written.count("### It rises <small>continued</small>") == 2 and "### It rises" in written
     # A heading's own text may need a second slide, too.
     assert [one[:2] for one in told_on(text("## 1 · One\n\n" + "\n".join(["- a"] * 18)))] == [
         ("1 · One", False),
@@ -315,11 +319,11 @@ def test_a_slide_has_15_lines_of_code_and_18_of_everything():
     def roles_of(*cells):
         return roles.roles([text("# 09 · A"), code("import torch"), text("## 1 · B"), *cells])[3:]
 
-    assert roles_of(code("x\n" * 8), code("x\n" * 7)) == ["-", "fragment"]
-    assert roles_of(code("x\n" * 8), code("x\n" * 8)) == ["-", "subslide"]
-    # The heading and the code take a line each.
-    assert roles_of(code("x", text_plain="y\n" * 16)) == ["-"]
-    assert roles_of(code("x", text_plain="y\n" * 17)) == ["subslide"]
+    assert roles_of(code("x\n" * 8), code("x\n" * 7)) == ["subslide", "fragment"]
+    assert roles_of(code("x\n" * 8), code("x\n" * 8)) == ["subslide", "subslide"]
+    # Each code takes a line.
+    assert roles_of(code("x"), code("x", text_plain="y\n" * 16)) == ["subslide", "fragment"]
+    assert roles_of(code("x"), code("x", text_plain="y\n" * 17)) == ["subslide", "subslide"]
 
 
 def test_what_stands_on_a_slide_by_its_first_letters():
@@ -329,7 +333,7 @@ def test_what_stands_on_a_slide_by_its_first_letters():
 
 def test_a_fragment_waits_only_below_something_that_is_seen():
     cells = [text("# 09 · A"), code("import torch"), code("a"), text("## 1 · B"), code("c"), code("d"), text("**e.**")]
-    assert roles.roles(cells) == ["slide", "skip", "subslide", "slide", "-", "fragment", "fragment"]
+    assert roles.roles(cells) == ["slide", "skip", "subslide", "slide", "subslide", "fragment", "fragment"]
     # Also where there is no title.
     assert roles.roles([code("import torch"), code("a"), code("b")]) == ["skip", "-", "fragment"]
     assert roles.roles([code("import torch"), code("x\n" * 16)]) == ["skip", "-"]
