@@ -49,9 +49,10 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         elif not (code or on_slide(text)):
             role = "notes"
         else:
-            # The lesson's question may stand below its title, and the card below the last heading.
-            below = {"#": not (code or text.startswith(_OWN_SLIDE)), "##": text.startswith(CARD)}.get(opening)
-            alone = "answer" in tags or text.startswith(_OWN_SLIDE) if below is None else not below
+            # The lesson's question stands below its title, and the card below the last heading.
+            own = text.startswith(_OWN_SLIDE)
+            stays = {"#": not (code or own), "##": text.startswith(CARD)}.get(opening)
+            alone = not stays if opening else own or "answer" in tags
             plain = tags & _WITH_IT or not shown
             role = "subslide" if (alone or over) and height else "-" if plain else "fragment"
         if role in ("slide", "subslide"):
