@@ -73,10 +73,10 @@ def _written(lesson: Sequence[Cell], title: str) -> Iterator[Cell]:
         opening = text.startswith("# ") or (text.startswith("## ") and len(here.cells) == 1)
         if text.startswith("## "):
             place = f"{title}  ·  {here.title}"
-        about = {"where": place, "size": "opening" if opening else ""}
+        about = {"where": place + "  ·  continued" * here.continued, "size": "opening" if opening else ""}
         cells = here.cells
         if here.title and not here.headed:
-            heading = new_markdown_cell(f"### {here.title}" + " <small>continued</small>" * here.continued)
+            heading = new_markdown_cell(f"### {here.title}")
             cells = [(heading, cells[0][1]), (here.first, "-"), *cells[1:]]
         for number, (cell, role) in enumerate(cells):
             data = {"slide_type": role, "data": {} if number else about}
