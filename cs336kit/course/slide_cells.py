@@ -172,8 +172,13 @@ def _mistakes(id: str, minutes: str) -> Iterator[str]:
     """The time for an exercise, and what the kit's check of it says about the usual mistakes."""
     from cs336kit.teach import exercises
 
+    try:
+        mistakes = exercises.load(id).mistakes.values()
+    except ValueError:  # an exercise of your own, which the kit does not check
+        yield f"**{minutes} minutes.**"
+        return
     yield f"**{minutes} minutes.** The usual mistakes, in the words of the check:"
-    yield "\n".join(f"- {sentence}" for sentence in exercises.load(id).mistakes.values())
+    yield "\n".join(f"- {sentence}" for sentence in mistakes)
 
 
 def untitled(lesson: Sequence[Cell]) -> Iterator[str]:

@@ -206,6 +206,8 @@ def test_what_follows_an_exercise_is_about_the_next_slide():
     cells = [text("## 1 · One"), text("### Exercise 09.1 ★ 8 min · build it"), code("...", "exercise")]
     found = told_on(*cells, code("secret", "solution"), text("A."), text("B."), code(LONG))
     assert found[-1] == ("", False, ["A.", "B."]) and "mistakes" in found[-2][2][0]
+    # The kit does not check this one.
+    assert told_on(text("### Exercise 98.1 ★ 8 min · build it"))[-1][2] == ["**8 minutes.**"]
 
 
 def test_slides_without_title_or_notes_are_named_and_titles_without_a_slide():
