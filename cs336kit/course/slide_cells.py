@@ -114,7 +114,8 @@ def slides(lesson: Sequence[Cell]) -> list[Slide]:
             found[-1].notes += [*_told(found[-1], lesson), *introduction]
             said = []
         elif role == "notes":
-            said += [(paragraph, cell["id"] in answers) for paragraph in text.split("\n\n")]
+            paragraphs = [text] if "```" in text else text.split("\n\n")  # code in a text may have blank lines
+            said += [(paragraph, cell["id"] in answers) for paragraph in paragraphs]
         elif role != "skip" and found:
             found[-1].cells.append((cell, role))
             found[-1].notes += [paragraph for paragraph, _ in said]
