@@ -18,7 +18,8 @@ LETTERS, FIGURE = 80, 15
 
 #: Text that begins a slide of its own.
 CARD = "**The card**"
-_OWN_SLIDE = ("### ", "**Your prediction.**", CARD, "**Discuss**")
+EXERCISE = "### Exercise "
+_OWN_SLIDE = (EXERCISE, "**Your prediction.**", CARD, "**Discuss**")
 #: What a reader works on appears with its question; a fragment waits for the next key.
 _WITH_IT = {"prediction", "exercise"}
 #: Cells that draw the reader's own guesses, of which slides have none.
@@ -46,6 +47,9 @@ def roles(cells: Sequence[Cell]) -> list[str]:
             role, imports = "skip", imports and not code
         elif not code and text.startswith(("# ", "## ")):
             role, opening = "slide", text.split()[0]
+        elif not code and text.startswith("### ") and not text.startswith(EXERCISE):
+            # It is for a reader; on slides, the title of the next one says more.
+            role, opening = "notes", "###"
         elif not (code or on_slide(text)):
             role = "notes"
         else:

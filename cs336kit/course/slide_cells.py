@@ -98,21 +98,29 @@ def slides(lesson: Sequence[Cell]) -> list[Slide]:
     """The slides of a lesson, with what the speaker is told on each.
 
     The last paragraph before a slide introduces it and is in its notes; what stands before that is about the slide before.
-    If there is only one paragraph, it is about the slide before, unless that has other notes.
+    If there is only one paragraph, it is about the slide before, unless that has other notes. A heading that is for readers
+    only (### but no exercise) ends what is about the slide before.
     """
     cells = [part for cell in lesson for part in parts(cell)]
     answers = {cell["id"] for cell in lesson if kind.told(cell)}
     found: list[Slide] = []
-    said: list[tuple[str, bool]] = []  # since what was last seen: paragraphs, and whether they tell an answer
+    # Since what was last seen: paragraphs, and whether they tell an answer; and whether they are about what comes.
+    said: list[tuple[str, bool]] = []
+    ahead = False
     for cell, role in zip(cells, slide.roles(cells), strict=True):
         text = kind.source(cell)
         if role in ("slide", "subslide"):
-            behind, introduction = _shared(said, found[-1], cell) if found else ([], [])
-            if found:
+            introduction = [paragraph for paragraph, _ in said]
+            if found and not ahead:
+                behind, introduction = _shared(said, found[-1], cell)
                 found[-1].notes += behind
             found.append(_begun(cell, role, found))
             found[-1].notes += [*_told(found[-1], lesson), *introduction]
-            said = []
+            said, ahead = [], False
+        elif role == "notes" and text.startswith("### ") and found:
+            # A heading for readers ends what is said about the slide before.
+            found[-1].notes += [paragraph for paragraph, _ in said]
+            said, ahead = [(paragraph, False) for paragraph in text.split("\n\n")[1:]], True
         elif role == "notes":
             paragraphs = [text] if "```" in text else text.split("\n\n")  # code in a text may have blank lines
             said += [(paragraph, cell["id"] in answers) for paragraph in paragraphs]
@@ -183,7 +191,7 @@ def _mistakes(id: str, minutes: str) -> Iterator[str]:
 
 
 def untitled(lesson: Sequence[Cell]) -> Iterator[str]:
-    """What the slides of a lesson lack, a sentence each: a title, or notes; and titles that are on no slide."""
+    """What the slides of a lesson lack, a sentence each: a title, or notes; and titles and questions that are on no slide."""
     there = slides(lesson)
     for number, here in enumerate(there, 1):
         lacks = [what for what, has in {"title": here.title, "notes": here.notes}.items() if not has]
@@ -193,6 +201,8 @@ def untitled(lesson: Sequence[Cell]) -> Iterator[str]:
     for cell in lesson:
         if cell["id"] not in begin and kind.for_slide(cell):
             yield f"{kind.where(cell)} has a title or notes for a slide but begins none"
+        if f"\n\n{QUESTION}" in _prose(cell):
+            yield f"{kind.where(cell)} asks for a prediction further down, which slides do not show: begin a cell with it"
 
 
 def _minutes(lesson: Sequence[Cell], heading: str = "") -> str:

@@ -211,13 +211,21 @@ def test_what_follows_an_exercise_is_about_the_next_slide():
     assert told_on(text("### Exercise 98.1 ★ 8 min · build it"))[-1][2] == ["**8 minutes.**"]
 
 
+def test_a_heading_for_readers_ends_a_slide_and_is_on_none():
+    cells = [text("## 1 · One"), code("a"), text("A."), text("B."), text("### A clock\n\nC.\n\nD."), code("b")]
+    found = told_on(*cells)
+    assert found == [("1 · One", False, []), ("", False, ["A.", "B."]), ("", False, ["C.", "D."])]
+    assert roles.roles(cells[4:]) == ["notes", "skip"]
+
+
 def test_slides_without_title_or_notes_are_named_and_titles_without_a_slide():
     cells = [text("# 09 · A"), code("import torch"), text("## 1 · One"), entitled(code("# y\n" * 16), title="A is B")]
     assert [*slide_cells.untitled(cells)] == ["cell of code ('# y') begins slide 3, which has no notes"]
-    cells[3:] = [code("y\n" * 16), entitled(text("Prose."), title="Lost")]
+    cells[3:] = [code("y\n" * 16), entitled(text("Prose."), title="Lost"), text("So.\n\n**Your prediction.** How?")]
     assert [*slide_cells.untitled(cells)] == [
         "cell of code ('y') begins slide 3, which has no title",
         "cell of text ('Prose.') has a title or notes for a slide but begins none",
+        "cell of text ('So.') asks for a prediction further down, which slides do not show: begin a cell with it",
     ]
 
 
