@@ -46,7 +46,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser fast plans cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz readme constraints clean
+.PHONY: help setup lab test test-browser wheel-lessons fast plans cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -82,10 +82,14 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 
 # The files in the order of the folders: by their number of tests, some of the longest, of one test, would come last, in a row.
 test: $(READY) lint fast plans ## verify everything: style, imports, unit tests, and every output of every lesson
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) --ignore tests/browser --ignore tests/fast --ignore tests/plans tests $(NOTEBOOKS)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) --ignore tests/browser --ignore tests/fast --ignore tests/plans --ignore tests/slow/test_wheel_lessons.py tests $(NOTEBOOKS)
 
 test-browser: $(READY) node_modules/.ready ## JupyterLab, the site and the slides in Chromium (make browser installs it)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
+
+# No part of `make test`, which runs the same cells in the clone: together they would take twice as long.
+wheel-lessons: $(READY) ## every lesson from a wheel, alone in an empty folder, with the same outputs (minutes)
+	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist worksteal tests/slow/test_wheel_lessons.py
 
 fast plans: HIDDEN := PYTHONPATH="$(CURDIR)/tests/hidden:$(CURDIR)"
 plans: $(READY) ## the tests of whole plans and answers, without torch and numpy as in make fast, in seconds more
@@ -159,7 +163,7 @@ gpu-lessons: $(READY) ## the unit tests that need CUDA, and every lesson compare
 	if ! $(PY) -c "import ipykernel, matplotlib, nbval" 2> /dev/null; then echo $(NO_JUPYTER); else \
 	  $(PY) -m cs336kit lessons verify $(NB) || failed=1; fi; exit $$failed
 
-gpu-records: $(READY) ## measure this GPU and write benchmarks/records (HALF=1, HALF=2: nine minutes each at most; STAGES="products memory"; SEED=60: other random decoders; NANOGPT=clone: its step, too)
+gpu-records: $(READY) ## measure this GPU and write cs336kit/records (HALF=1, HALF=2: nine minutes each at most; STAGES="products memory"; SEED=60: other random decoders; NANOGPT=clone: its step, too)
 	$(PY) -m benchmarks.gpu $(STAGES) $(if $(HALF),--half $(HALF)) $(if $(SEED),--seed $(SEED))
 
 bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), kept bytes beside transformers', and what others measured

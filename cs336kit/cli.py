@@ -5,7 +5,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from cs336kit import __version__
 from cs336kit._cli import lessons, models, optimal, plan, serve, sweep, train
@@ -16,7 +16,9 @@ from cs336kit._cli.refusals import in_options
 def _exercise(arguments: list[str]) -> int:
     from cs336kit.course.exercise import main
 
-    return int(main(arguments))
+    # `exercise try` reads the package alone, and works anywhere.
+    with lessons.in_clone() if arguments[:1] == ["new"] else nullcontext():
+        return int(main(arguments))
 
 
 #: Name → what it is for, and what does it.

@@ -126,7 +126,7 @@ def test_the_course_has_its_rooms_and_no_other_folder():
         ".jupyter",
     }
     rooms = {path.split("/")[1] for path in tracked if path.startswith("cs336kit/") and path.count("/") > 1}
-    assert rooms == {"predict", "lm", "measure", "teach", "course", "_cli", "_torch"}
+    assert rooms == {"predict", "lm", "measure", "teach", "course", "records", "_cli", "_torch"}
 
 
 def test_no_file_and_no_folder_of_tests_is_left_out(pytestconfig):
@@ -140,12 +140,16 @@ def test_no_file_and_no_folder_of_tests_is_left_out(pytestconfig):
 
 def test_every_ci_runs_the_readme_s_command_and_nothing_else():
     lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
-    assert lines[-3:] == ["make browser", "make test", "make test-browser"] and len(lines) == 5
+    assert lines[2:] == ["make browser", "make test", "make wheel-lessons", "make test-browser"]
     assert "make test" in (ROOT / "README.md").read_text()
     workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
     commands = [job["steps"][-1]["run"] for job in workflow["jobs"].values()]
     # The last is what the others skip.
-    assert commands == ["sudo make browser && make test && make test-browser"] * 2 + ["make cuda-rules"]
+    assert commands == [
+        "sudo make browser && make test && make wheel-lessons && make test-browser",
+        "sudo make browser && make test && make test-browser",
+        "make cuda-rules",
+    ]
     versions = workflow["jobs"]["tests"]["strategy"]["matrix"]["python"]
     assert f">={versions[0]}" == PYPROJECT["project"]["requires-python"]
 

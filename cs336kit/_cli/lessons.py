@@ -1,9 +1,18 @@
-"""`cs336kit lessons`: what readers, lecturers and maintainers do with the lessons of a clone."""
+"""`cs336kit lessons`: what readers, lecturers and maintainers do with the lessons of a clone.
 
+It works in the clone that contains the current folder, as if it had been started at its top.
+"""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 
 from cs336kit._cli.arguments import Parser
+from cs336kit.course import clone
 
 PURPOSE = "list the lessons of a clone and your progress; copy, hand out, project, publish and verify them"
 
@@ -26,6 +35,8 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "titles": ("titles:edit", "show the titles of slides to edit, or store them", "numbers", "from"),
     "claims": ("claims_page:write", "compute and store the values that settle the claims"),
 }
+#: These are about the reader and the installed packages: they do without a clone.
+ANYWHERE = ("reset", "doctor")
 
 
 def run(arguments: list[str]) -> int:
@@ -41,13 +52,25 @@ def run(arguments: list[str]) -> int:
     add("--fresh", action="store_true", help="refresh: also measure again what depends on the machine")
     add("--yes", action="store_true", help="reset: do not ask")
     asked = parser.parse_args(arguments)
-    place, _, *takes = ACTIONS[asked.action]
+    _, _, *takes = ACTIONS[asked.action]
     if asked.numbers and "numbers" not in takes:
         parser.error(f"{asked.action} is for all lessons: leave the numbers out")
     for name in ("into", "from", "fresh", "yes"):
         if getattr(asked, name) and name not in takes:
             with_it = ", ".join(other for other, what in ACTIONS.items() if name in what[2:])
             parser.error(f"--{name} is for {with_it}, and not for {asked.action}: leave it out")
+    here = Path.cwd()
+    with in_clone(needed=asked.action not in ANYWHERE):
+        if Path.cwd() != here:
+            # Paths that were given still mean what they meant here; a bare name is that of a lesson.
+            asked.into = asked.into and here / asked.into
+            paths = {name: str(here / name) for name in asked.numbers if os.path.dirname(name)}
+            asked.numbers = [paths.get(name, name) for name in asked.numbers]
+        return _act(*ACTIONS[asked.action], asked=asked)
+
+
+def _act(place: str, _: str, *takes: str, asked: Namespace) -> int:
+    """Call an action's function and print what it answers."""
     function = resolve_name(f"cs336kit.course.{place}")
     given = [getattr(asked, name) for name in takes if name != "into"]
     # Without --into, the function has its own default.
@@ -57,3 +80,19 @@ def run(arguments: list[str]) -> int:
     for sentence in [answer] if isinstance(answer, str) else answer:
         print(sentence, flush=True)
     return 0
+
+
+@contextmanager
+def in_clone(needed: bool = True) -> Iterator[None]:
+    """Work at the top of the clone around the current folder; if that is another folder, say on stderr which.
+
+    ValueError where there is none, or, if none is needed, stay.
+    """
+    here = Path.cwd()
+    top = clone.around(here)
+    if top is None and needed:
+        raise ValueError(clone.missing())
+    if top not in (None, here):
+        print(f"In {top}:", file=sys.stderr, flush=True)
+    with chdir(top or here):
+        yield

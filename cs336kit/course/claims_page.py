@@ -92,7 +92,7 @@ def write(tests: Iterable[Any] | None = None) -> str:
 def _of_the_clone() -> Iterable[Any]:
     settled = TESTS / "claims" / "settled.py"
     if not settled.exists():
-        raise ValueError(f"there is no {settled} here: run this in a clone of the course.")
+        raise ValueError(f"there is no {settled} here: the tests of the claims are in a clone of the course.")
     if str(TESTS.resolve()) not in sys.path:
         sys.path.insert(0, str(TESTS.resolve()))
     tests: Iterable[Any] = importlib.import_module("claims.settled").settlements()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 PINS = Path("constraints.txt")
 _REMEDY = 'To repair it: make clean, then make again (without make: pip install -c constraints.txt -e ".[lab]").'
+_REMEDY_OUTSIDE = 'To repair it, install the kit again with all that the lessons need: its extra is "lab".'
 #: Both run in processes of their own, because what does not fit the machine may crash.
 _GRAPHVIZ = "from cs336kit.teach.figures.graph import graphviz; graphviz()"
 _TORCH = "import torch; torch.ones(2, 2) @ torch.ones(2, 2); print(torch.version.cuda or '')"
@@ -20,10 +21,17 @@ _TORCH = "import torch; torch.ones(2, 2) @ torch.ones(2, 2); print(torch.version
 
 def report() -> int:
     """Print what is wrong with the environment, a sentence each; returns 1 then, else 0."""
-    found = problems(pins())
+    # An installed kit says which versions it needs, and only a clone, with which ones the stored outputs were made.
+    pinned = pins() if PINS.exists() else {}
+    found = problems(pinned)
     for sentence in found:
         print(sentence)
-    print(_REMEDY if found else f"Everything that the lessons need is installed, in the versions of {PINS}.")
+    if found:
+        print(_REMEDY if pinned else _REMEDY_OUTSIDE)
+    elif pinned:
+        print(f"Everything that the lessons need is installed, in the versions of {PINS}.")
+    else:
+        print(f"Everything that the lessons need is installed. (Versions are compared in a clone, with its {PINS}.)")
     return int(bool(found))
 
 
@@ -31,8 +39,6 @@ def pins(path: Path = PINS) -> dict[str, str]:
     """Version of every package that constraints.txt pins, by its canonical name."""
     from packaging.utils import canonicalize_name
 
-    if not path.exists():
-        raise ValueError(f"there is no {path} here: run this in a clone of the course.")
     lines = path.read_text(encoding="utf-8").split()
     return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
 

@@ -258,6 +258,15 @@ def _is_signature(text: str) -> bool:
     return False
 
 
+def _must_be_here(folder: Path) -> None:
+    """ValueError unless this kit is that of the current folder: what is written into another one would be lost."""
+    if not folder.resolve().is_relative_to(Path.cwd().resolve()):
+        raise ValueError(
+            f"an exercise is written into the kit of the clone, and this command runs the one in {folder.parents[1]}: "
+            'install that of the clone (pip install -e ".[lab,test]" in it), or start python -m cs336kit at its top.'
+        )
+
+
 _HEAD = '"""Exercises of lesson {}."""\n\nfrom cs336kit.teach.exercises.core import exercise\n'
 
 
@@ -276,6 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.command == "new":
+            _must_be_here(_FOLDER)
             for path in new(options.id, options.signature, options.title):
                 print(path)
             print(

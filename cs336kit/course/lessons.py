@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cs336kit import _journal
 from cs336kit.course import cells as kind
-from cs336kit.course import pages, reader
+from cs336kit.course import clone, pages, reader
 
 NOTEBOOKS = Path("notebooks")
 #: The same for everybody who stores the notebook: no version, and no name of an environment.
@@ -23,7 +23,7 @@ def find(names: list[str], folder: Path = NOTEBOOKS) -> list[Path]:
     """
     every = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     if not every:
-        raise ValueError(f"there are no lessons in {folder}/: run this in a clone of the course.")
+        raise ValueError(clone.missing() if folder == NOTEBOOKS else f"there are no lessons in {folder}/.")
     known = {key: path for path in every for key in (path.name[:2], path.stem, path.name, str(path.resolve()))}
     found = [known.get(name.zfill(2)) or known.get(str(Path(name).resolve())) for name in names]
     if None in found:

@@ -30,9 +30,8 @@ WORDS: dict[str, tuple[float, ...]] = {
 #: How far from the answer a number in words may be and still tell it: "about twice" says 1.9, too.
 NEAR = 0.06
 #: What is not said: links, code that names things, markup, and numbers that only count or name.
-_SILENT = re.compile(
-    r"\]\([^)]*\)|`[^`]*`|<[^>]*>|\b(?:[Ll]essons?|[Ss]ections?|[Ee]xercises?) [\d.]+(?:(?:, | and | to )[\d.]+)*"
-)
+_NAMED = "[Ll]essons?|[Ss]ections?|[Ee]xercises?|[Rr]anks?|[Ll]ayers?"
+_SILENT = re.compile(rf"\]\([^)]*\)|`[^`]*`|<[^>]*>|\b(?:{_NAMED}) [\d.]+(?:(?:, | and | to )[\d.]+)*")
 
 
 class Answer(NamedTuple):
@@ -123,7 +122,8 @@ def tells(text: str, answer: Answer, *, strict: bool = False) -> Iterator[str]:
         if _is(number, answer) and not (strict and number.short):
             yield number.digits
     if not strict:
-        for found in re.finditer(r"[a-z]+", text.lower()):
+        # In the middle of a sentence "one" is rarely a number.
+        for found in re.finditer(r"[a-z]+", re.sub(r"\bone\b", "", text).lower()):
             if any(_close(value, answer.value) for value in WORDS.get(found[0], ())):
                 yield found[0]
 

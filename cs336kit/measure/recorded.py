@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Beside the package in a clone of the course; an installed kit has no records.
-RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
+#: Data of the package, so that an installed kit has them, too; in a clone, `make gpu` writes there.
+RECORDS = Path(__file__).parents[1] / "records"
 SCHEMA = Path(__file__).with_name("schema.json")
 
 
@@ -75,22 +75,40 @@ class NoRecord:
 
 
 def records(folder: Path | None = None) -> dict[str, dict]:
-    """Every record in the folder, by the name of its GPU, each checked against the schema."""
+    """Every record in the folder (the kit's own for None), by the name of its GPU, each checked against the schema.
+
+    ValueError, with the file's name, for one that is damaged.
+    """
     found = {}
     for path in sorted((folder or RECORDS).glob("*.json")):
-        data = json.loads(path.read_text(encoding="utf-8"))
-        check_record(data)
-        found[data["gpu"]] = data
+        try:
+            data = json.loads(path.read_bytes())
+            check_record(data)
+            found[data["gpu"]] = data
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ValueError(
+                f"{path} is no record of a GPU ({error}). Was it saved or installed only in part? In a clone, git checkout "
+                "restores it; else install the kit again."
+            ) from None
     return found
 
 
 def recorded(stage: str, *, gpu: str | None = None, folder: Path | None = None) -> Stage | NoRecord:
-    """The newest record of a stage ("products", "bandwidths", …), of one GPU if named; without one, a NoRecord."""
+    """The newest record of a stage ("products", "bandwidths", …), of one GPU if named; without one, a NoRecord.
+
+    ValueError for a GPU of which there is no record at all, and for a damaged record.
+    """
     if not isinstance(stage, str):
         raise ValueError(f"the name of a stage must be a string such as 'products', got {stage!r}.")
+    known = records(folder)
+    if gpu is not None and gpu not in known:
+        raise ValueError(
+            f"there is no record of {gpu!r} in {folder or RECORDS}; there are {', '.join(map(repr, known)) or 'none'}. "
+            "In a clone, `make gpu` on a machine with that GPU writes one; if the kit's own are missing, install it again."
+        )
     candidates = [
         (data["stages"][stage]["date"], name, data)
-        for name, data in records(folder).items()
+        for name, data in known.items()
         if stage in data["stages"] and gpu in (None, name) and not data["dry_run"]
     ]
     if not candidates:

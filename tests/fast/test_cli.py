@@ -13,9 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from cs336kit import __version__, cli
-from cs336kit._cli import arguments, plan, refusals, serve, words
+from cs336kit._cli import arguments, lessons, plan, refusals, serve, words
 from cs336kit._cli.train import _parser
 from cs336kit.cli import main
+from cs336kit.course import clone
 from cs336kit.predict._names import names
 from cs336kit.predict._planner.answer import KEYS
 from cs336kit.predict.layouts import AXES, SCHEDULES
@@ -23,6 +24,7 @@ from cs336kit.predict.models import model
 from cs336kit.predict.planner import Question
 from cs336kit.predict.serving import ServingQuestion
 
+ROOT = Path(__file__).parents[2]
 MAIN, NEEDS = (Path(cli.__file__).with_name(name) for name in ("__main__.py", "_needs_torch.py"))
 
 
@@ -247,10 +249,51 @@ def test_lessons_are_listed_with_their_questions(capsys):
     assert capsys.readouterr().out.startswith("01 Number formats\n")
 
 
-def test_outside_a_clone_there_are_no_lessons(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("action", [name for name in lessons.ACTIONS if name not in lessons.ANYWHERE])
+def test_outside_a_clone_an_action_says_where_the_lessons_are(tmp_path, monkeypatch, capsys, action):
     monkeypatch.chdir(tmp_path)
+    assert main(["lessons", action]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == (
+        "there are no lessons here, nor in a folder above: they are in a clone of the course, and not in the package. "
+        f"This kit comes from the one in {ROOT}: change into it (cd), and run this again.\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_an_installed_kit_names_the_clone_that_pip_noted(tmp_path, monkeypatch, capsys, noted):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(clone, "BESIDE", tmp_path)
+    url = json.dumps({"url": ROOT.as_uri()}) if noted else None
+    monkeypatch.setattr(clone.metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: url))
     assert main(["lessons"]) == 2
-    assert capsys.readouterr().err == "there are no lessons in notebooks/: run this in a clone of the course.\n"
+    end = f"This kit comes from the one in {ROOT}: change" if noted else "Get one (git clone), change"
+    assert f"not in the package. {end} into it (cd), and run this again.\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["https://host/kit.whl", "file:///no/where", None, 7])
+def test_an_origin_that_is_no_clone_is_none(tmp_path, monkeypatch, url):
+    monkeypatch.setattr(clone, "BESIDE", tmp_path)
+    text = json.dumps({"url": url})
+    monkeypatch.setattr(clone.metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+    assert clone.origin() is None
+
+
+def test_inside_a_clone_the_command_works_as_at_its_top(monkeypatch, tmp_path, capsys):
+    top = main(["lessons", "list", "1"]), capsys.readouterr().out
+    monkeypatch.chdir(ROOT / "cs336kit" / "course")
+    assert (main(["lessons", "list", "1"]), said := capsys.readouterr()) == (0, said) and (0, said.out) == top
+    assert said.err == f"In {ROOT}:\n" and Path.cwd() == ROOT / "cs336kit" / "course"
+    monkeypatch.chdir(ROOT / "notebooks")
+    for name in ("01_number_formats.ipynb", "./01_number_formats.ipynb", "../notebooks/01_number_formats.ipynb"):
+        assert (main(["lessons", "list", name]), capsys.readouterr().out) == top
+    given = []
+    module = SimpleNamespace(write=lambda names, into: given.append((names, into, Path.cwd())) or "")
+    monkeypatch.setitem(sys.modules, "cs336kit.course.student", module)
+    monkeypatch.setattr("cs336kit.course.student", module, raising=False)
+    assert main(["lessons", "student", "1", "--into", "out"]) == 0
+    assert given == [(["1"], ROOT / "notebooks" / "out", ROOT)]
 
 
 def test_exercise_hands_over_its_arguments(monkeypatch):

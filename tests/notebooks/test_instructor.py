@@ -157,6 +157,8 @@ def test_the_number_of_weeks_is_that_of_the_plan(monkeypatch):
 
 def test_a_lesson_without_a_question_in_the_exam_is_named_before_anything_is_written(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "00_a.ipynb").touch()
     monkeypatch.setattr(instructor, "every", lambda folder: [*LESSONS, (Path("97_new.ipynb"), LESSONS[0][1])])
     assert main(["lessons", "instructor"]) == 2
     assert capsys.readouterr().err == "cs336kit/course/exam.toml has no question about 97 New: write it first.\n"
@@ -165,6 +167,8 @@ def test_a_lesson_without_a_question_in_the_exam_is_named_before_anything_is_wri
 
 def test_the_command_says_where_it_has_written(monkeypatch, tmp_path, capsys, page):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "00_a.ipynb").touch()
     monkeypatch.setattr(instructor, "every", lambda folder: LESSONS)
     assert main(["lessons", "instructor"]) == 0 and instructor.FILE.read_text(encoding="utf-8") == page
     sheet = instructor.FILE.with_name("exam.md")

@@ -248,7 +248,7 @@ def test_bad_inputs_are_a_sentence(clone, capsys):
     Path("a file").touch()
     assert refused(capsys, "--into", "a file") == "a file cannot be read or written: File exists.\n"
     os.chdir("/")
-    assert "there are no lessons in notebooks/: run this in a clone of the course." in refused(capsys)
+    assert "there are no lessons here, nor in a folder above" in refused(capsys)
 
 
 def test_into_belongs_to_what_writes_there(clone, capsys):

@@ -1,4 +1,4 @@
-"""What GPUs have measured (benchmarks/records), beside what is predicted now: every record, whatever GPU wrote it."""
+"""What GPUs have measured (cs336kit/records), beside what is predicted now: every record, whatever GPU wrote it."""
 
 import json
 from functools import cache

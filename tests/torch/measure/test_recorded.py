@@ -74,13 +74,22 @@ def test_no_record_says_so(tmp_path):
     assert repr(nothing).startswith("There is no record of 'products' yet: `make gpu`")
 
 
-def test_an_installed_kit_reads_records_of_a_folder(tmp_path, monkeypatch):
+def test_records_are_data_of_the_package_and_any_folder_may_hold_others(tmp_path, monkeypatch):
     module = sys.modules[check_record.__module__]
-    assert module.SCHEMA.parent == Path(module.__file__).parent, "it lies in the package"
+    assert {module.SCHEMA.parents[1], module.RECORDS.parent} == {Path(measure.__file__).parents[1]}
+    assert {"NVIDIA H200", "NVIDIA H100 80GB HBM3"} <= set(measure.records())
     monkeypatch.setattr(module, "RECORDS", tmp_path / "none")
     assert measure.records() == {}
     (tmp_path / "a.json").write_text(json.dumps(RECORD))
     assert list(measure.records(tmp_path)) == [RECORD["gpu"]] and function("products", folder=tmp_path).rows
+
+
+def test_a_gpu_without_a_record_is_named_with_those_that_have_one(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"no record of 'NVIDIA Own' in .*; there are .*'NVIDIA H200'.*make gpu"):
+        function("products", gpu="NVIDIA Own")
+    monkeypatch.setattr(sys.modules[check_record.__module__], "RECORDS", tmp_path)
+    with pytest.raises(ValueError, match=r"no record of 'NVIDIA H200' in .*; there are none\. .*install it again"):
+        function("products", gpu="NVIDIA H200")
 
 
 def test_reading_a_stage(tmp_path):
@@ -117,5 +126,12 @@ def test_a_rehearsal_is_never_shown_as_a_record(tmp_path):
 
 def test_a_broken_record_is_an_error(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(changed((*STAGE, "date"), "soon")))
-    with pytest.raises(ValueError, match=r"record.stages.products.date: 'soon' does not match"):
+    with pytest.raises(ValueError, match=r"a.json is no record .*record.stages.products.date: 'soon' does not match"):
         function("products", folder=tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", json.dumps(RECORD)[:-9], "[]", "7", "\udc80"])
+def test_a_record_that_is_damaged_is_named_with_what_to_do(tmp_path, text):
+    (tmp_path / "a.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match=r"a\.json is no record of a GPU \(.+\)\. .*git checkout"):
+        measure.records(tmp_path)

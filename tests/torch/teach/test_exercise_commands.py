@@ -2,13 +2,17 @@
 
 import os
 import re
+from pathlib import Path
 
 import nbformat
 import pytest
 
+from cs336kit import cli
 from cs336kit.course import exercise as maintain
 from cs336kit.teach import exercises
 from cs336kit.teach.exercises import core
+
+ROOT = Path(__file__).parents[3]
 
 
 def area(width, height):
@@ -259,3 +263,14 @@ def test_a_new_decision_asks_for_a_value_and_has_no_cases(tmp_path, monkeypatch)
         "# Solution of 09.1: unfold it when you have tried\n### BEGIN SOLUTION\nsolution = ...\n### END SOLUTION\n"
         'teach.exercises.check_solution("09.1", solution)'
     )
+
+
+def test_a_new_exercise_needs_a_clone_and_the_kit_of_that_clone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["exercise", "new", "07.9"]) == 2 and "no lessons here" in capsys.readouterr().err
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "07_time.ipynb").touch()
+    before = sorted((ROOT / "cs336kit" / "teach" / "exercises").iterdir())
+    assert cli.main(["exercise", "new", "07.9"]) == 2
+    assert f"this command runs the one in {ROOT / 'cs336kit'}: install that of the clone" in capsys.readouterr().err
+    assert sorted((ROOT / "cs336kit" / "teach" / "exercises").iterdir()) == before
