@@ -51,9 +51,10 @@ def problems(cells: Sequence[Cell]) -> Iterator[str]:
             continue
         answers = revealed(cell)
         for other, text in [*above(cells, asked), *below(cells, place)]:
-            # A question may name the words to choose from.
+            # A question may name what there is to choose from.
             asks = other == asked - 1
-            open_ones = [answer for answer in answers if not (asks and answer.value is None)]
+            chosen = "choices=" in kind.source(cell)
+            open_ones = [answer for answer in answers if not (asks and (chosen or answer.value is None))]
             found = (told for answer in open_ones for told in tells(text, answer, strict=other < asked))
             if told := next(found, None):
                 which = f"the answer to {kind.where(cells[asked - 1])}"

@@ -13,6 +13,7 @@ from cs336kit.course import cells as kind
 from cs336kit.course import exempt, flow, pages, spoilers
 from cs336kit.course.cells import Cell
 from cs336kit.course.lessons import METADATA, every
+from cs336kit.course.outputs import text_of
 from cs336kit.course.roles import SLIDE_LINES, roles
 from cs336kit.course.student import leaks, without_answers
 
@@ -128,6 +129,9 @@ def _predictions(notebook: Notebook) -> Iterator[str]:
             yield f"{kind.where(cell)} is an answer but does not call teach.reveal(guess, ...)"
         if "answer" in kind.tags(cell) and len(cell["outputs"]) > 1:
             yield f"{kind.where(cell)} shows more than its answer, and only the answer is folded"
+        for html in (text_of(out.get("data", {}).get("text/html", "")) for out in cell["outputs"]):
+            if "answer" in kind.tags(cell) and not html.startswith("<details><summary"):
+                yield f"{kind.where(cell)} stores an answer that stands open: run `make refresh NB=… FRESH=1`"
     asked, answered = (sum(tag in kind.tags(cell) for cell in code) for tag in ("prediction", "answer"))
     if asked != answered:
         yield f"there are {asked} predictions and {answered} answers"

@@ -98,6 +98,11 @@ def test_above_the_question_only_what_is_no_accident_counts():
     assert found("fewest", before=[text("There are the fewest.")])
     # The question itself may name the words to choose from.
     assert not found("few")
+    cells = lesson("8,192", before=[])
+    cells[1].source = "**Your prediction.** Is it 4,096 or 8,192?"
+    assert [*spoilers.problems(cells)]
+    cells[3].source = "teach.reveal(guess, of='it', counted=8192, choices=(4096, 8192))"
+    assert not [*spoilers.problems(cells)]
     # Another section has another subject.
     cells = lesson("143.9", before=[text("It takes 143.9 days."), text("## 2 · Another section")])
     assert not [*spoilers.problems(cells)]

@@ -230,6 +230,10 @@ LIES = {
         lambda n: code(n, "answer").update(source="print(guess)"),
         "does not call teach.reveal(guess, ...)",
     ),
+    "an answer that stands open": (
+        lambda n: code(n, "answer").outputs[0].data.update({"text/html": "<table><tr><td>42</td></tr></table>"}),
+        "stores an answer that stands open",
+    ),
     "an answer with more than its output": (
         lambda n: code(n, "answer").outputs.append(nbformat.v4.new_output("stream", text="42")),
         "shows more than its answer",
