@@ -46,7 +46,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser wheel-lessons fast plans cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz readme constraints clean
+.PHONY: help setup lab test test-browser wheel-lessons fast plans cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz links readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -76,9 +76,12 @@ lab: export OMP_NUM_THREADS := 1
 lab: export CS336KIT_GUESSES := $(CURDIR)/my/guesses.json
 # nbgrader brings menus and servers of its own, which are a lecturer's: whoever starts JupyterLab without make has them.
 lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/.jupyter$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
+# Figures follow JupyterLab's dark theme.
+lab: export JUPYTER_PATH := $(CURDIR)/.jupyter$(if $(JUPYTER_PATH),:$(JUPYTER_PATH))
 lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this machine only, with a token)
 	@$(PY) -m cs336kit lessons copy
-	$(PY) -m jupyterlab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
+	@# A terminal there finds the command. A login shell, which JupyterLab starts where it is in no terminal itself, would not.
+	$(if $(findstring /,$(PY)),PATH="$(abspath $(dir $(PY))):$$PATH" )$(PY) -m jupyterlab $(LAB) --ServerApp.terminado_settings="shell_command=['$${SHELL:-sh}']" $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
 
 # The files in the order of the folders: by their number of tests, some of the longest, of one test, would come last, in a row.
 test: $(READY) lint fast plans ## verify everything: style, imports, unit tests, and every output of every lesson
@@ -190,6 +193,9 @@ mutate: $(READY) ## change the kit in random places and see whether the tests no
 
 fuzz: $(READY) ## values, files and command lines that nobody would type: make fuzz EXAMPLES=2000 (of each test, other ones in every run)
 	EXAMPLES=$(or $(EXAMPLES),2000) $(PY) -m pytest -q -p no:nbval --hypothesis-profile fuzz --timeout 0 -n $(WORKERS) tests/fuzz
+
+links: $(READY) ## in a fork: links to Colab, Binder and its pages in README and lessons (REPO=owner/name)
+	$(PY) -m cs336kit lessons links $(REPO)
 
 readme: $(READY) ## write the table of lessons in README.md anew from the notebooks
 	$(PY) -m cs336kit lessons readme

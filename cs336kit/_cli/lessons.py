@@ -33,6 +33,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "refresh": ("refresh:store", "run the lessons, and store their outputs", "numbers", "fresh"),
     "readme": ("lessons:write_readme", "write the table of lessons in README.md"),
     "titles": ("titles:edit", "show the titles of slides to edit, or store them", "numbers", "from"),
+    "links": ("links:write", "write links to Colab, Binder and the pages of OWNER/NAME on GitHub", "numbers"),
     "claims": ("claims_page:write", "compute and store the values that settle the claims"),
 }
 #: These are about the reader and the installed packages: they do without a clone.
@@ -62,9 +63,11 @@ def run(arguments: list[str]) -> int:
     here = Path.cwd()
     with in_clone(needed=asked.action not in ANYWHERE):
         if Path.cwd() != here:
-            # Paths that were given still mean what they meant here; a bare name is that of a lesson.
+            # Paths that were given still mean what they meant here; a bare name is that of a lesson, owner/name no path.
             asked.into = asked.into and here / asked.into
-            paths = {name: str(here / name) for name in asked.numbers if os.path.dirname(name)}
+            paths = {
+                name: str(here / name) for name in asked.numbers if os.path.dirname(name) and (here / name).exists()
+            }
             asked.numbers = [paths.get(name, name) for name in asked.numbers]
         return _act(*ACTIONS[asked.action], asked=asked)
 

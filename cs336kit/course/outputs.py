@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from html import unescape
 from itertools import zip_longest
@@ -37,22 +37,40 @@ def difference(
 ) -> str | None:
     """None when two lists of notebook outputs are the same, else what differs, stored and new side by side in 100 columns.
 
+    Of a figure only its name is told, because nobody reads a drawing as text: `redrawn` has both to look at.
+
     Text, HTML, errors, images and the metadata of an output must be equal; addresses of objects and names of kernel
     files are masked; figures (SVG, also in HTML) may differ by FIGURE_TOLERANCE in a coordinate, and in nothing else.
     tolerance: relative, for the numbers in text and HTML of cells tagged ``approx``.
     """
     for old, now in zip_longest(_shown(stored), _shown(new, ignored=(WIDGET,)), fillvalue=_NOTHING):
         if not now:
-            return f"an output is missing: {', '.join(old)}\n" + _beside(old, now)
+            return f"an output is missing: {', '.join(old)}" + _beside(old, now)
         if not old:
-            return f"there is one more output: {', '.join(now)}\n" + _beside(old, now)
+            return f"there is one more output: {', '.join(now)}" + _beside(old, now)
         if list(old) != list(now):
-            return f"the kind of output changed from {', '.join(old)} to {', '.join(now)}\n" + _beside(old, now)
+            return f"the kind of output changed from {', '.join(old)} to {', '.join(now)}" + _beside(old, now)
         differing = [kind for kind in old if not _same(kind, old[kind], now[kind], tolerance)]
         if differing:
             kind = min(differing, key=_rank)
-            return f"{kind} differs\n" + _beside({kind: old[kind]}, {kind: now[kind]})
+            return f"{kind} differs" + _beside({kind: old[kind]}, {kind: now[kind]})
     return None
+
+
+def redrawn(stored: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """The figures that differ, in order: the ending of a file that a browser shows, and its text, stored and new ("": none)."""
+    for (kind, old), (what, now) in zip_longest(_drawings(stored), _drawings(new), fillvalue=("", "")):
+        if kind != what or not _same(_FIGURE, _masked(_numbered(old)), _masked(_numbered(now)), None):
+            yield kind or what, old, now
+
+
+def _drawings(outputs: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for output in outputs:
+        for mime, ending in (("image/svg+xml", "svg"), ("text/html", "html")):
+            text = text_of(output.get("data", {}).get(mime, ""))
+            if _kind(mime, text)[0].endswith(_FIGURE):
+                yield ending, text
+                break
 
 
 def _shown(outputs: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -86,13 +104,19 @@ def _rank(kind: str) -> int:
     return 2 if kind.endswith(_FIGURE) else 1 if "html" in kind else 0
 
 
+def _readable(data: dict[str, str]) -> str:
+    kind = min(data, key=_rank, default="")
+    return "" if kind.endswith(_FIGURE) else data.get(kind, "")
+
+
 def _beside(old: dict[str, str], new: dict[str, str]) -> str:
-    before, after = (data[min(data, key=_rank)] if data else "" for data in (old, new))
+    """A line break, and the most readable kind of both side by side; "" if that is a drawing."""
+    before, after = map(_readable, (old, new))
+    if before == after:
+        return ""
     # Styles and tags are left out, unless nothing else differs.
-    said, says = (
-        unstyled(text) if text.startswith("<") and not text.startswith("<svg") else text for text in (before, after)
-    )
-    return side_by_side(said, says) if said != says else side_by_side(before, after)
+    said, says = (unstyled(text) if text.startswith("<") else text for text in (before, after))
+    return "\n" + (side_by_side(said, says) if said != says else side_by_side(before, after))
 
 
 @lru_cache(maxsize=64)  # the sizes of a slide are needed several times

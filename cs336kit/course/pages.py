@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit.course import cells as kind
+from cs336kit.course import links
 from cs336kit.course.cells import Cell
 from cs336kit.course.roles import FURTHER, roles
 
@@ -29,6 +30,8 @@ PARTS = {
 }
 #: The line of times, as `header` writes it.
 HEADER = re.compile(r"^\d+ minutes, \d+ more for exercises · .*$", flags=re.M)
+#: Words of titles that are not written as in the middle of a file's name.
+_SPELLED = {"flops": "FLOPs", "Einops": "einops"}
 _MAP = "## Map of the course"
 
 
@@ -76,7 +79,14 @@ def words(text: str) -> int:
 def title(path: Path) -> str:
     """``09 Gradient FLOPs`` for notebooks/09_gradient_flops.ipynb."""
     words = path.stem[3:].replace("_", " ").capitalize()
-    return f"{path.name[:2]} {words.replace('flops', 'FLOPs')}"
+    for plain, spelled in _SPELLED.items():
+        words = words.replace(plain, spelled)
+    return f"{path.name[:2]} {words}"
+
+
+def heading(path: Path) -> str:
+    """``09 · Gradient FLOPs``: what stands at the top of a lesson, and in every list of them."""
+    return title(path).replace(" ", " · ", 1)
 
 
 def link(path: Path, text: str = "{}") -> str:
@@ -85,7 +95,7 @@ def link(path: Path, text: str = "{}") -> str:
 
 
 def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
-    """The line below a lesson's question: its minutes, and the lessons before and after."""
+    """The line below a lesson's question: its minutes, the lessons before and after, and links that open it elsewhere."""
     reading, exercises = minutes(cells)
     place = list(every).index(path)
     only = sum("gpu" in kind.tags(cell) for cell in cells)
@@ -93,7 +103,8 @@ def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
     parts = [f"{reading} minutes, {exercises} more for exercises", gpu]
     parts += [f"follows {link(every[place - 1])}"] if place else []
     parts += [f"next {link(every[place + 1])}"] if place + 1 < len(every) else []
-    return " · ".join(parts)
+    here = links.home(path.parent.parent)
+    return " · ".join([*parts, *(here.opens(path) if here else [])])
 
 
 def footer(path: Path, every: Sequence[Path]) -> str:
@@ -131,14 +142,17 @@ def course_map(lessons: Lessons, folder: str = "") -> str:
         for path, cells in rows:
             reading, exercises = minutes(cells)
             lines.append(
-                f"| [{title(path)}]({folder}{path.name}) | {promise(cells)} | {reading} | {exercises or '–'} |"
+                f"| [{heading(path)}]({folder}{path.name}) | {promise(cells)} | {reading} | {exercises or '–'} |"
             )
         lines.append("")
     return "\n".join(lines).rstrip()
 
 
 def generated(lessons: Lessons, path: Path) -> tuple[str, list[str]]:
-    """The first cell of a lesson with its line of times, and its generated cells: the footer, the map in the first one."""
+    """The first cell of a lesson with its line of times, and its generated cells in order.
+
+    They are code that installs the kit, where the repository is known; the footer; and in the first lesson, the map.
+    """
     every = [other for other, _ in lessons]
     cells = dict(lessons)[path]
     first, line = kind.source(cells[0]), header(cells, path, every)
@@ -147,23 +161,40 @@ def generated(lessons: Lessons, path: Path) -> tuple[str, list[str]]:
         rest = HEADER.sub("", rest).strip()
         first = f"{lead}**{asked}**\n\n{line}" + (f"\n\n{rest}" if rest else "")
     maps = [f"{_MAP}\n\n{course_map(lessons)}"] if path == every[0] else []
-    return first, [*filter(None, [footer(path, every)]), *maps]
+    here = links.home(path.parent.parent)
+    return first, [*([here.install()] if here else []), *filter(None, [footer(path, every)]), *maps]
 
 
 def write(notebook: Any, path: Path, lessons: Lessons) -> None:
     """Write the generated parts of a page into a notebook (nbformat's node), with its slides and folds."""
-    from nbformat.v4 import new_markdown_cell
+    from nbformat.v4 import new_code_cell, new_markdown_cell
 
+    before = sum(kind.is_code(cell) for cell in notebook.cells)
     notebook.cells = [cell for cell in notebook.cells if "page" not in kind.tags(cell)]
     here = [(other, notebook.cells if other == path else cells) for other, cells in lessons]
     notebook.cells[0].source, texts = generated(here, path)
     # Below Further the links would be folded away with it, and a reader at the end would not see where to go on.
-    places = [len(notebook.cells) if text.startswith(_MAP) else len([*core(notebook.cells)]) for text in texts]
-    for place, text in reversed([*zip(places, texts, strict=True)]):
-        notebook.cells.insert(place, new_markdown_cell(text, metadata={"tags": ["page"]}))
+    installs = [text.startswith("try:") for text in texts]
+    ends = [len(notebook.cells) if text.startswith(_MAP) else len([*core(notebook.cells)]) for text in texts]
+    for code, end, text in reversed([*zip(installs, ends, texts, strict=True)]):
+        new = {"source": text, "metadata": {"tags": ["page"]}}
+        notebook.cells.insert(1 if code else end, new_code_cell(**new) if code else new_markdown_cell(**new))
+    _count(notebook.cells, sum(kind.is_code(cell) for cell in notebook.cells) - before)
     kind.identify(notebook.cells)
     for cell, data in zip(notebook.cells, metadata(notebook.cells), strict=True):
         cell.metadata = data
+
+
+def _count(cells: Sequence[Any], more: int) -> None:
+    """Count the cell that installs the kit as run, which shows nothing, and move the counts of those below by `more` cells."""
+    for cell in filter(kind.is_code, cells):
+        if "page" in kind.tags(cell):
+            cell.execution_count = 1
+        elif cell.execution_count:
+            cell.execution_count += more
+            for output in cell.outputs:
+                if output.output_type == "execute_result":
+                    output.execution_count = cell.execution_count
 
 
 def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -181,6 +212,9 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             data["jupyter"] = {"source_hidden": True}
         if "jupyter" in data:
             data["cellView"] = "form"  # what Colab calls hidden code
+        # Installing the kit is for Colab, and nothing where there is a clone.
+        if "page" in tags and kind.is_code(cell):
+            data["jupyter"] = {"source_hidden": True}
         if kind.source(cell).startswith(FURTHER):
             data["jp-MarkdownHeadingCollapsed"] = True
         # Written when the cell was run; everything else here follows from the text.

@@ -44,7 +44,7 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         more, below = both if not code and text.endswith(":") and _fits(*both) else (length, takes)
         over = not _fits(lines + more, height + below)
         if further or tags & {"solution", "page", "verdict", "aside"} or (code and imports) or text in _READERS_OWN:
-            role, imports = "skip", imports and not code
+            role, imports = "skip", imports and (not code or "page" in tags)
         elif not code and text.startswith(("# ", "## ")):
             role, opening = "slide", text.split()[0]
         elif not code and text.startswith("### ") and not text.startswith(EXERCISE):

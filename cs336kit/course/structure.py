@@ -61,7 +61,8 @@ def problems(notebook: Notebook, path: Path) -> list[str]:
 
 
 def _code(notebook: Notebook) -> list[Cell]:
-    return [cell for cell in notebook["cells"] if kind.is_code(cell)]
+    """The code cells of the lesson itself."""
+    return [cell for cell in notebook["cells"] if kind.is_code(cell) and "page" not in kind.tags(cell)]
 
 
 def _prose(notebook: Notebook) -> list[str]:
@@ -85,7 +86,7 @@ def _page(notebook: Notebook) -> Iterator[str]:
 
 def _counts(notebook: Notebook) -> Iterator[str]:
     core = list(pages.core(notebook["cells"]))
-    code = [cell for cell in core if kind.is_code(cell)]
+    code = [cell for cell in core if kind.is_code(cell) and "page" not in kind.tags(cell)]
     of = {tag: sum(tag in kind.tags(cell) for cell in code) for tag in ("prediction", "exercise", "solution", "aside")}
     found = {
         "code cells apart from exercises, guesses and asides": (len(code) - sum(of.values()), range(CODE_CELLS + 1)),
@@ -148,6 +149,9 @@ def _generated(notebook: Notebook, path: Path) -> Iterator[str]:
     lessons = every(path.parent) if path.exists() else []
     if path not in dict(lessons):
         return
+    heading = f"# {pages.heading(path)}"
+    if notebook["cells"][0]["source"].split("\n")[0] != heading:
+        yield f"its heading is not {heading!r}, as its file is called and every link to it says"
     first, texts = pages.generated(lessons, path)
     shown = [cell["source"] for cell in notebook["cells"] if "page" in kind.tags(cell)]
     if notebook["cells"][0]["source"] != first or shown != texts:
@@ -176,7 +180,8 @@ def _size(cell: Cell) -> Iterator[str]:
 
 
 def _width(cell: Cell) -> Iterator[str]:
-    wide = [line for line in cell["source"].splitlines() if kind.is_code(cell) and len(line) > COLUMNS]
+    written = kind.is_code(cell) and "page" not in kind.tags(cell)
+    wide = [line for line in cell["source"].splitlines() if written and len(line) > COLUMNS]
     if wide:
         yield f"has a line of {len(wide[0])} columns; {COLUMNS} is the most"
 
@@ -190,7 +195,7 @@ def _magic(cell: Cell) -> Iterator[str]:
 def _execution(notebook: Notebook) -> Iterator[str]:
     if notebook["metadata"] != METADATA:
         yield "its metadata is not the course's own, which does not depend on who stores it: run `make refresh`"
-    counts = [cell.get("execution_count") for cell in _code(notebook)]
+    counts = [cell.get("execution_count") for cell in notebook["cells"] if kind.is_code(cell)]
     if counts != list(range(1, len(counts) + 1)):
         yield f"the execution counts are not 1 to {len(counts)} in order: run `make refresh`"
     if [cell.get("id") for cell in notebook["cells"]] != kind.source_ids(notebook["cells"]):

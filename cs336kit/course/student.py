@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from cs336kit._replacing import write_whole
 from cs336kit.course import cells as kind
+from cs336kit.course import links
 from cs336kit.course.cells import Cell
 from cs336kit.course.copies import digest
 from cs336kit.course.lessons import DAMAGED, METADATA, NOTEBOOKS, find, read
@@ -53,6 +54,8 @@ def without_answers(cells: Sequence[Cell], beside: Collection[str]) -> list[Cell
         if stub := CHECK.search(text):
             text = _TO_DO.format(id=stub[1], help=f'teach.exercises.hint("{stub[1]}")') + text
         if cell["cell_type"] == "markdown":
+            # They lead to the lesson with its solutions.
+            text = links.without(text, links.COLAB, links.BINDER, links.UNSPOILED)
             text = re.sub(
                 r"\[([^\]]*)\]\((\d\d_\w+\.ipynb)(#[^)]*)?\)", lambda m: m[0] if m[2] in beside else m[1], text
             )

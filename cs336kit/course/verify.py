@@ -9,19 +9,23 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from nbval import kernel as nbval_kernel
 from nbval.plugin import IPyNbCell, NbCellError
 
+from cs336kit._replacing import write_whole
 from cs336kit.course import cells as kind
 from cs336kit.course import doubt, kernel
 from cs336kit.course.exempt import measured_problem
 from cs336kit.course.lessons import find, read
-from cs336kit.course.outputs import difference
+from cs336kit.course.outputs import difference, redrawn
 
+#: Where figures that differ are written, in the folder from which pytest's paths count.
+FIGURES = Path("build/figures")
 _COLOR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
 
 
@@ -74,9 +78,23 @@ class LessonCell(IPyNbCell):  # type: ignore[misc]
     def compare_outputs(self, test: list[kind.Cell], ref: list[kind.Cell], skip_compare: Any = None) -> bool:
         """Whether the new outputs equal the stored ones; the difference is kept for the report."""
         found = difference(ref, test, kind.tolerance(self.cell))
-        self.comparison_traceback = [found, self._remedy] if found else []
+        self.comparison_traceback = [found, *self._drawn(ref, test), self._remedy] if found else []
         self.shown = test
         return found is None
+
+    def _drawn(self, stored: list[kind.Cell], new: list[kind.Cell]) -> Iterator[str]:
+        """Write the figures that differ as files, to be looked at; yields a line for each that says where they are."""
+        for place, (ending, old, now) in enumerate(redrawn(stored, new), start=1):
+            name = f"{self.path.stem}-cell-{self.expected_count}-figure-{place}"
+            texts = {f"{name}-stored.{ending}": old, f"{name}-new.{ending}": now}
+            files = {FIGURES / file: text for file, text in texts.items() if text}
+            try:
+                (self.config.rootpath / FIGURES).mkdir(parents=True, exist_ok=True)
+                for file, text in files.items():
+                    write_whole(self.config.rootpath / file, text)
+                yield f"look at {' and '.join(map(str, files))}"
+            except OSError as error:
+                yield f"the figures could not be written to {FIGURES} to be looked at: {error.strerror}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The report of a failure: the cell, by the number that JupyterLab shows, its text, the difference, what to reread."""

@@ -76,3 +76,16 @@ def test_saved_and_opened_again_it_works_with_its_kernel_and_shows_the_last_pict
         assert not any(error.is_visible() for error in again.locator(MISSING).all())
         assert picture(again) == last and again.get_by_role("slider").count() == 0
         assert again.locator("text=code 3184315597").is_visible()
+
+
+def test_controls_that_have_lost_their_kernel_make_way_for_the_picture(desk):
+    desk.write("lost.ipynb", "from cs336kit import teach\nteach.explorers.bits(0.1, 'fp8_e4m3')")
+    with desk.page("lost.ipynb") as page:
+        desk.run_all(page)
+        page.locator(".widget-box >> visible=true").first.wait_for()
+        assert not page.locator(".cs336kit-still").is_visible()
+        # What ipywidgets does to a view whose connection has ended; it may draw a broken chain in front of it.
+        lost = "boxes => boxes.forEach((box) => box.classList.add('jupyter-widgets-disconnected'))"
+        page.locator(".widget-box").evaluate_all(lost)
+        page.locator(".cs336kit-still >> visible=true").wait_for()
+        assert not any(box.is_visible() for box in page.locator(".jupyter-widgets").all())

@@ -1,8 +1,15 @@
 """Figures as a reader meets them: with a name, no wider than the page, also in a notebook that is not trusted."""
 
+import re
+from pathlib import Path
+
 import pytest
+from jupyter_browser import serving
+from nbformat.sign import NotebookNotary
 
 from cs336kit import teach
+
+MAKEFILE = Path(__file__).parents[2] / "Makefile"
 
 NAME = "A loss that falls from five to three in eight steps, a little more slowly at the end."
 
@@ -48,3 +55,27 @@ def test_a_figure_is_seen_and_named_where_the_notebook_is_not_trusted(desk, show
         figure.wait_for()
         assert figure.evaluate("e => e.naturalWidth") > 0
         assert page.locator(".jp-mod-trusted[data-mime-type='text/html']").count() == 0
+
+
+@pytest.fixture(scope="module")
+def dark(desk, tmp_path_factory):
+    """JupyterLab with its dark theme and what `make lab` gives it, on an empty folder."""
+    folder, settings = tmp_path_factory.mktemp("dark"), tmp_path_factory.mktemp("settings")
+    theme = settings / "@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+    theme.parent.mkdir(parents=True)
+    theme.write_text('{"theme": "JupyterLab Dark"}')
+    lab = re.search(r"^lab: export JUPYTER_PATH := \$\(CURDIR\)(\S+?)\$\(if", MAKEFILE.read_text(), flags=re.M)[1]
+    own = {"JUPYTERLAB_SETTINGS_DIR": str(settings), "JUPYTER_PATH": f"{MAKEFILE.parent}{lab}"}
+    signatures = tmp_path_factory.mktemp("signatures")
+    with serving(folder, f"--NotebookNotary.data_dir={signatures}", **own) as address:
+        yield type(desk)(folder, address, desk.browser, NotebookNotary(data_dir=str(signatures)))
+
+
+def test_where_the_lab_is_dark_so_are_figures(desk, dark, shown):
+    for one, filtered in ((desk, "none"), (dark, "invert(0.93) hue-rotate(180deg)")):
+        one.write("themes.ipynb", "3", shown=shown)
+        with one.page("themes.ipynb") as page:
+            figure = page.get_by_role("img", name=NAME, exact=True)
+            figure.wait_for()
+            themed = "([name, css]) => [...document.images].some((e) => e.alt === name && getComputedStyle(e).filter === css)"
+            page.wait_for_function(themed, arg=[NAME, filtered])

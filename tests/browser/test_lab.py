@@ -3,6 +3,7 @@
 Everything stays on this machine.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -160,3 +161,24 @@ def test_a_copy_that_was_run_is_the_reader_s_and_git_is_clean(page, clone):
         page.wait_for_timeout(300)
     assert content(mine) != content(clone / LESSON)
     assert changed(clone) == ""
+
+
+def test_a_terminal_knows_the_command(lab, clone):
+    """The shell that JupyterLab starts has the folder of its Python first, whatever a login shell would make of that."""
+    address = urllib.parse.urlsplit(lab)
+    query = f"?{address.query}"
+    ask = urllib.request.Request(
+        address._replace(path="/api/terminals", query="").geturl() + query, data=b"", method="POST"
+    )
+    with urllib.request.urlopen(ask, timeout=60):
+        pass
+    started = []
+    for process in (Path("/proc") / name for name in os.listdir("/proc") if name.isdecimal()):
+        with contextlib.suppress(OSError):
+            told = (process / "environ").read_text(errors="replace").split("\0")
+            if f"JUPYTER_SERVER_ROOT={clone}" in told:
+                path = next(line.removeprefix("PATH=") for line in told if line.startswith("PATH="))
+                started.append((path.split(":"), (process / "cmdline").read_text().split("\0")))
+    assert started and all("-l" not in words for _, words in started)
+    # What the shell starts by itself has the folder, too, wherever the reader's own settings put it.
+    assert all(str(Path(sys.executable).parent) in path for path, _ in started)

@@ -5,9 +5,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from jupyter_browser import PATIENCE
+from jupyter_browser import PATIENCE, files
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, writes
 
-AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
+from cs336kit import teach
+from cs336kit.course import cells as kind
+from cs336kit.course.pages import metadata
+from cs336kit.course.site import build, names
+
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / "node_modules/axe-core/axe.min.js"
 LESSON = "notebooks/02_rounding.html"
 KINDS = ("index.html", LESSON, "cards.html", "claims.html", "api/measure.html", "search.html?q=roofline")
 # The first of these tests builds the site, which a busy machine does slowly.
@@ -27,13 +34,13 @@ def opened(browser, site):
         page.on("response", lambda got: got.status < 400 or complaints.append(f"{got.status} {got.url}"))
         page.on("console", lambda said: said.type in ("error", "warning") and complaints.append(said.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(f"{site}/{name}")
+        page.goto(name if "://" in name else f"{site}/{name}")
         page.wait_for_load_state("networkidle")
         yield page
         page.close()
 
     def _ours(url):
-        return url.startswith((site, "data:"))
+        return url.startswith(("http://127.0.0.1:", "data:"))
 
     yield opened
     assert complaints == []
@@ -47,19 +54,74 @@ def test_search_finds_the_roofline_and_leads_to_its_lesson(opened):
         page.get_by_role("heading", name="07 · Time and roofline").wait_for()
 
 
-def test_an_answer_opens_by_keyboard_and_stays_off_paper_until_it_is_open(opened):
-    with opened(LESSON) as page:
-        fold = page.locator("details.fold:has(> summary:text-is('The answer'))").first
-        answer, summary = fold.locator(".cell_output"), fold.locator("summary")
-        assert summary.is_visible() and not answer.is_visible()
-        page.emulate_media(media="print")
-        assert not summary.is_visible()
-        page.emulate_media(media="screen")
+@pytest.fixture(scope="module")
+def folds(tmp_path_factory):
+    """The address of a lesson's page with all that a lesson folds, and formulas inside and outside of it."""
+    clone = tmp_path_factory.mktemp("folds")
+    (clone / "node_modules").symlink_to(ROOT / "node_modules")
+    (clone / "notebooks").mkdir()
+    answer = teach.reveal(..., of="bits", counted=32)
+    said = {"text/html": answer._repr_html_(), "text/plain": repr(answer)}
+    cells = [
+        new_markdown_cell("# 00 · Folds\n\n**What is folded?**\n\nFirst $2^5$."),
+        new_code_cell("guess = ...   # bits", metadata={"tags": ["prediction"]}),
+        new_code_cell("teach.reveal(guess)", metadata={"tags": ["answer"]}, outputs=[new_output("display_data", said)]),
+        new_markdown_cell(f"{kind.FOLD}It is $2^5$, as **above**.{kind.FOLD_END}"),
+        new_code_cell("solution = 32", metadata={"tags": ["solution"]}),
+    ]
+    for cell, data in zip(cells, metadata(cells), strict=True):
+        cell.metadata = data
+    (clone / "notebooks/00_folds.ipynb").write_text(writes(new_notebook(cells=cells)), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(names, "ROOMS", ())
+        patch.setattr("cs336kit.course.site.PAGES", clone)
+        build(clone / "site", clone)
+    with files(clone / "site") as address:
+        yield f"{address}/notebooks/00_folds.html"
+
+
+def fold(page, name):
+    """The fold of this name, and what is in it."""
+    found = page.locator(f"main details:has(> summary:text-is('{name}'))")
+    assert found.count() == 1
+    return found.locator("> summary"), found.locator("table, pre, p").first
+
+
+def test_an_answer_is_one_fold_that_opens_by_keyboard_beside_its_folded_code(opened, folds):
+    with opened(folds) as page:
+        summary, answer = fold(page, "The answer")
+        assert summary.is_visible() and not answer.is_visible() and not fold(page, "The code")[1].is_visible()
         summary.focus()
         page.keyboard.press("Enter")
-        assert answer.is_visible()
-        page.emulate_media(media="print")
-        assert answer.is_visible()
+        assert answer.is_visible() and not fold(page, "The code")[1].is_visible()
+        # None of them is in another.
+        assert page.locator("main details details").count() == 0 and page.locator("main details").count() == 4
+
+
+def test_a_formula_in_prose_that_was_folded_is_as_large_as_any_other(opened, folds):
+    with opened(folds) as page:
+        summary, prose = fold(page, "What it says")
+        page.wait_for_selector("main details mjx-container svg", state="attached")
+        assert not prose.is_visible()
+        summary.click()
+        assert prose.locator("strong").is_visible()
+        sizes = page.locator("main mjx-container svg").evaluate_all(
+            "all => all.map((e) => e.getBoundingClientRect().height)"
+        )
+        assert len(sizes) == 2 and sizes[0] > 8 and sizes[1] == pytest.approx(sizes[0], rel=0.05)
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_on_paper_everything_folded_is_open_and_then_folded_again(opened, folds, scripts):
+    with opened(folds, java_script_enabled=scripts) as page:
+        inside = [fold(page, name)[1] for name in ("The answer", "The code", "What it says", "The solution")]
+        assert not any(one.is_visible() for one in inside)
+        fold(page, "The answer")[0].click()
+        for media, seen in (("print", "visible"), ("screen", "hidden")):
+            page.emulate_media(media=media)
+            for one in inside[1:]:
+                one.wait_for(state=seen)
+            assert inside[0].is_visible(), "what the reader has opened stays open"
 
 
 def test_no_line_of_code_is_cut_on_paper(opened):
@@ -86,7 +148,7 @@ def test_on_a_phone_no_page_scrolls_sideways(opened, name):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_serious_is_in_the_way_of_anyone(opened, name, scheme):
     with opened(name, color_scheme=scheme) as page:
-        page.evaluate("document.querySelectorAll('details.fold').forEach((fold) => { fold.open = true; })")
+        page.evaluate("document.querySelectorAll('main details').forEach((fold) => { fold.open = true; })")
         page.evaluate(AXE.read_text(encoding="utf-8"))
         # The dark changes colors, and nothing else.
         found = page.evaluate("only => axe.run(only)", {"runOnly": ["color-contrast"]} if scheme == "dark" else {})

@@ -14,7 +14,7 @@ from nbformat.sign import NotebookNotary
 from cs336kit._replacing import write_whole
 from cs336kit.cli import main
 from cs336kit.course.copies import COPIES, MANIFEST, content
-from cs336kit.course.lessons import BEGIN, END
+from cs336kit.course.lessons import BEGIN, END, OPENED, OPENS
 
 FIGURE = "<svg>\n<path/>\n</svg>\n"
 
@@ -215,10 +215,10 @@ def test_an_unknown_lesson_is_copied_nowhere(clone, capsys):
 
 def test_the_table_of_the_readme_is_written_once_and_needs_its_marks(clone, capsys):
     readme = Path("README.md")
-    readme.write_text(f"# A course\n{BEGIN}\nold\n{END}\nthe end\n", encoding="utf-8")
-    for word in ("the table of lessons was updated", "unchanged"):
+    readme.write_text(f"# A course\n{BEGIN}\nold\n{END}\n{OPENS}\n{OPENED}\nthe end\n", encoding="utf-8")
+    for word in ("its table of lessons or its links were updated", "unchanged"):
         assert main(["lessons", "readme"]) == 0 and word in capsys.readouterr().out
-    assert "01_second.ipynb" in readme.read_text() and readme.read_text().endswith(f"{END}\nthe end\n")
+    assert "01_second.ipynb" in readme.read_text() and readme.read_text().endswith(f"{OPENED}\nthe end\n")
     readme.write_text("# A course\n", encoding="utf-8")
     assert main(["lessons", "readme"]) == 2
     assert "README.md lacks the lines" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cs336kit.course.lessons import BEGIN, END, with_table
+from cs336kit.course.lessons import BEGIN, END, between
 from cs336kit.course.structure import problems
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +25,10 @@ def test_anatomy(path, notebooks):
 
 
 def test_the_table_of_lessons_is_replaced_and_nothing_else():
-    assert with_table(f"a{BEGIN}old{END}b{BEGIN}c{END}d", "new") == f"a{BEGIN}\nnew\n{END}b{BEGIN}c{END}d"
+    assert between(f"a{BEGIN}old{END}b{BEGIN}c{END}d", BEGIN, END, "new") == f"a{BEGIN}\nnew\n{END}b{BEGIN}c{END}d"
     for lacking in (BEGIN, END):
         with pytest.raises(ValueError, match="README.md lacks the lines"):
-            with_table(lacking, "new")
+            between(lacking, BEGIN, END, "new")
 
 
 def test_lessons_are_numbered_without_gaps():

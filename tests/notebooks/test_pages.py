@@ -7,7 +7,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from cs336kit.course import pages
 
-NAMES = [Path("notebooks") / name for name in ("00_napkin_math.ipynb", "08_graphs.ipynb", "09_gradient_flops.ipynb")]
+# Not those of this clone, which is a fork with links in its headers, perhaps.
+NAMES = [
+    Path("elsewhere/notebooks") / name
+    for name in ("00_napkin_math.ipynb", "08_graphs.ipynb", "09_gradient_flops.ipynb")
+]
 TITLE = "# 09 · Gradient FLOPs\n\n**Why six?**"
 TABLE = new_output("display_data", data={"text/html": "<table>", "text/plain": "t"})
 DRAWN, SAID = (new_output("display_data", data={kind: "x"}) for kind in ("image/svg+xml", "text/plain"))

@@ -259,11 +259,35 @@ def test_the_remedy_names_the_lesson():
 
 
 def test_a_difference_is_kept_for_the_report():
-    cell = SimpleNamespace(cell=new_code_cell("x"), _remedy="store it")
+    cell = SimpleNamespace(cell=new_code_cell("x"), _remedy="store it", _drawn=lambda *outputs: [])
     assert verify.LessonCell.compare_outputs(cell, shows("4"), shows("4")) and cell.comparison_traceback == []
     assert not verify.LessonCell.compare_outputs(cell, shows("5"), shows("4"))
     assert "text/plain differs" in cell.comparison_traceback[0] and cell.comparison_traceback[1] == "store it"
     assert cell.shown == shows("5")
+
+
+def drawn(mime, height):
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg"><path d="M 1 {height}"/></svg>'
+    data = {mime: svg, "text/plain": "Figure: a point."}
+    return new_output("display_data", data | ({"text/html": f"<div>{svg}</div>"} if mime != "text/html" else {}))
+
+
+@pytest.mark.parametrize(("mime", "ending"), [("image/svg+xml", "svg"), ("text/html", "html")])
+def test_a_figure_that_differs_is_two_pictures_and_a_line(tmp_path, mime, ending):
+    config = SimpleNamespace(rootpath=tmp_path)
+    cell = SimpleNamespace(cell=new_code_cell("x"), _remedy="store it", path=Path("09_toy.ipynb"), expected_count=3)
+    cell.config, cell._drawn = config, lambda *outputs: verify.LessonCell._drawn(cell, *outputs)
+    same, stored, new = drawn(mime, 1), drawn(mime, 5), drawn(mime, 9)
+    assert not verify.LessonCell.compare_outputs(cell, [same, new], [same, stored])
+    files = [f"build/figures/09_toy-cell-3-figure-1-{which}.{ending}" for which in ("stored", "new")]
+    assert cell.comparison_traceback == [f"{mime} (figure) differs", f"look at {' and '.join(files)}", "store it"]
+    assert ["".join((tmp_path / file).read_text()) for file in files] == [stored.data[mime], new.data[mime]]
+    # One that is missing has no second picture, and where none can be written, that is what is said.
+    assert not verify.LessonCell.compare_outputs(cell, [same], [same, stored])
+    assert cell.comparison_traceback[1] == f"look at {files[0]}"
+    cell.config = SimpleNamespace(rootpath=tmp_path / files[0])
+    assert not verify.LessonCell.compare_outputs(cell, [same, new], [same, stored])
+    assert cell.comparison_traceback[1].endswith("to be looked at: Not a directory")
 
 
 def test_cells_are_named_by_their_place_in_the_order_of_execution(monkeypatch):

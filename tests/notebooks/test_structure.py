@@ -29,6 +29,11 @@ def prose(notebook, start):
     return next(c for c in notebook.cells if c.cell_type == "markdown" and c.source.startswith(start))
 
 
+def prose_below(notebook):
+    """The first prose below the title; in a fork, a cell that installs the kit may come first."""
+    return next(c for c in notebook.cells[1:] if c.cell_type == "markdown")
+
+
 def following(notebook, cell):
     later = notebook.cells[notebook.cells.index(cell) + 1 :]
     return next(c for c in later if c.cell_type == "code")
@@ -73,7 +78,7 @@ def solution(text, end="\n### END SOLUTION"):
 
 
 def imports(notebook):
-    return next(c for c in notebook.cells if kind.is_code(c))
+    return next(c for c in notebook.cells if kind.is_code(c) and "page" not in kind.tags(c))
 
 
 CHECKED = 'teach.exercises.check_solution("04.1", solution)'
@@ -170,24 +175,27 @@ LIES = {
         lambda n: plain(n)[0].outputs.append(nbformat.v4.new_output("display_data", {"image/svg+xml": "<svg></svg>"})),
         "without alt text of 40",
     ),
-    "a symbol": (lambda n: n.cells[2].update(source="5 GFLOPS"), "write FLOPs"),
-    "a path": (lambda n: n.cells[2].update(source="See /home/me/x."), "path of somebody's machine"),
+    "a symbol": (lambda n: prose_below(n).update(source="5 GFLOPS"), "write FLOPs"),
+    "a path": (lambda n: prose_below(n).update(source="See /home/me/x."), "path of somebody's machine"),
     "an exercise that does not wait": (lambda n: code(n, "exercise").update(outputs=[]), "show that it is waiting"),
     "nbval's markers": (
         lambda n: plain(n)[0].update(source="# NBVAL_IGNORE_OUTPUT\n1 + 1"),
         "one of nbval's own markers",
     ),
-    "an image without alt text": (lambda n: n.cells[2].update(source="![ ](x.svg)"), "has an image without alt text"),
-    "an image of few words": (lambda n: n.cells[2].update(source='<img src="x" alt="A line">'), "without alt text"),
+    "an image without alt text": (
+        lambda n: prose_below(n).update(source="![ ](x.svg)"),
+        "has an image without alt text",
+    ),
+    "an image of few words": (lambda n: prose_below(n).update(source='<img src="x" alt="A line">'), "without alt text"),
     "a word": (
-        lambda n: n.cells[2].update(source="Obviously so."),
+        lambda n: prose_below(n).update(source="Obviously so."),
         "says 'Obviously': what is obvious need not be said",
     ),
     "a name that no reader knows": (
-        lambda n: n.cells[2].update(source="As the notes say."),
+        lambda n: prose_below(n).update(source="As the notes say."),
         "says 'the notes': a reader has seen no notes",
     ),
-    "a shout": (lambda n: n.cells[2].update(source="It fits!"), "no exclamation marks"),
+    "a shout": (lambda n: prose_below(n).update(source="It fits!"), "no exclamation marks"),
     "more than imports": (lambda n: imports(n).update(source="import torch\nx = 1"), "does more than import"),
     "an order of its own": (lambda n: plain(n)[0].update(execution_count=99), "the execution counts are not 1 to"),
     "no card": (
@@ -300,7 +308,11 @@ def test_a_lie_is_seen(lesson, lie):
             "its line of times, its links or its map are out of date",
         ),
         (lambda n: n.cells[0].update(source=n.cells[0].source.replace(" minutes", "9 minutes")), "its line of times"),
-        (lambda n: n.cells[2].metadata.slideshow.update(slide_type="skip"), "has the wrong slide role or fold"),
+        (
+            lambda n: n.cells[0].update(source=n.cells[0].source.replace("and devices", "on devices")),
+            "its heading is not '# 04 · Tensors and devices'",
+        ),
+        (lambda n: prose_below(n).metadata.slideshow.update(slide_type="skip"), "has the wrong slide role or fold"),
         (lambda n: code(n, "solution").metadata.pop("jupyter"), "has the wrong slide role or fold: run"),
     ],
 )

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from cs336kit.course import cells as kind
+from cs336kit.course.links import UNSPOILED, without
 from cs336kit.course.site.in_page import EXPLORERS
 
 #: The visible label of a folded cell.
@@ -23,6 +24,9 @@ def prepared(path: Path) -> str:
     notebook = json.loads(path.read_text(encoding="utf-8"))
     # The lexer that colors the code: IPython's knows lines that begin with an exclamation mark.
     notebook["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    # The site needs no kit, and is what the link leads to.
+    notebook["cells"] = [cell for cell in notebook["cells"] if not (kind.is_code(cell) and "page" in kind.tags(cell))]
+    notebook["cells"][0]["source"] = without(kind.source(notebook["cells"][0]), UNSPOILED)
     for cell in notebook["cells"]:
         if tag := fold(cell):
             name = next(FOLDS[known] for known in FOLDS if known in kind.tags(cell))

@@ -36,6 +36,7 @@ SETTINGS: dict[str, Any] = {
     "html_title": "cs336kit",
     "html_static_path": ["_static"],
     "html_css_files": ["site.css"],
+    "html_js_files": ["print.js"],
     "html_copy_source": False,
     "html_last_updated_fmt": None,
     "html_favicon": "_static/favicon.svg",

@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from cs336kit.course import cells as kind
+from cs336kit.course import links
 from cs336kit.course import pages as course
 from cs336kit.course.lessons import NOTEBOOKS
 from cs336kit.course.site import names
@@ -39,7 +40,11 @@ def home(lessons: course.Lessons, there: AbstractSet[str]) -> str:
     every = [("Look up", tools), *parts, ("The kit", [*rooms]), ("About", papers)]
     trees = [_tree(title, documents) for title, documents in every if documents]
     text = (Path(__file__).parent / "home.md").read_text(encoding="utf-8")
+    first = lessons[0][0]
+    here = links.home(first.parent.parent)
+    opens = here.opens(first)[:2] if here else []
     filled_in = {
+        "elsewhere": f"Without installing anything, you can run it in {' or '.join(opens)}. " if opens else "",
         "first": _link(lessons[0][0]),
         "map": course.course_map(lessons, f"{NOTEBOOKS}/"),
         "tools": "\n".join(f"- {{doc}}`{name}`{TOOLS.get(name, '')}" for name in tools),

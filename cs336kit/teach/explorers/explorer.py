@@ -18,13 +18,14 @@ STILL = "cs336kit-still"
 #: On the light colors of buttons.
 INK = "#111111"
 _WRAP, _SMALL = {"flex_flow": "row wrap"}, {"width": "1.5em", "padding": "0", "margin": "1px"}
-_CHILD = ".jp-OutputArea-child"
+_CHILD, _LIVE = ".jp-OutputArea-child", ".widget-box:not(.jupyter-widgets-disconnected)"
 # A live explorer is two outputs: controls that need a kernel, and below them the still picture, which is what remains
-# when the notebook is opened again. Without a kernel the first says "model not found", so the style hides it; with one,
-# it hides the second, which would repeat the picture. The sliders of ipywidgets lack an accessible name: their label's.
+# when the notebook is opened again. Without a kernel the first says "model not found", or shows a broken chain when the
+# kernel has gone, so the style hides it; with one, it hides the second, which would repeat the picture. The sliders of
+# ipywidgets lack an accessible name: their label's.
 _FRAME = f"""<style>
-{_CHILD}:has(> .jupyter-widgets):has(+ {_CHILD} .{STILL}):not(:has(.widget-box)) {{display: none}}
-{_CHILD}:has(.widget-box) + {_CHILD}:has(.{STILL}) {{display: none}}
+{_CHILD}:has(.jupyter-widgets):has(+ {_CHILD} .{STILL}):not(:has({_LIVE})) {{display: none}}
+{_CHILD}:has({_LIVE}) + {_CHILD}:has(.{STILL}) {{display: none}}
 </style><script>
 if (!window.cs336kitNames) {{
   const name = () => document.querySelectorAll(".widget-slider").forEach((slider) => {{
