@@ -64,7 +64,8 @@ def run(arguments: list[str]) -> int:
     with in_clone(needed=asked.action not in ANYWHERE):
         if Path.cwd() != here:
             # Paths that were given still mean what they meant here; a bare name is that of a lesson, owner/name no path.
-            asked.into = asked.into and here / asked.into
+            for name in ("into", "from"):
+                setattr(asked, name, getattr(asked, name) and here / getattr(asked, name))
             paths = {
                 name: str(here / name) for name in asked.numbers if os.path.dirname(name) and (here / name).exists()
             }

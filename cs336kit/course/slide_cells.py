@@ -65,7 +65,7 @@ def _rows_apart(output: Cell) -> Iterator[Cell]:
         yield {**output, "data": {**output["data"], "text/html": html}}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Slide:
     """What is on a slide: its cells, each with its role, its title, and the paragraphs of the speaker's notes.
 
@@ -113,29 +113,29 @@ def slides(lesson: Sequence[Cell]) -> list[Slide]:
             introduction = [paragraph for paragraph, _ in said]
             if found and not ahead:
                 behind, introduction = _shared(said, found[-1], cell)
-                found[-1].notes += behind
+                found[-1].notes.extend(behind)
             found.append(_begun(cell, role, found))
-            found[-1].notes += [*_told(found[-1], lesson), *introduction]
+            found[-1].notes.extend([*_told(found[-1], lesson), *introduction])
             said, ahead = [], False
         elif role == "notes" and text.startswith("### ") and found:
             # A heading for readers ends what is said about the slide before.
-            found[-1].notes += [paragraph for paragraph, _ in said]
+            found[-1].notes.extend([paragraph for paragraph, _ in said])
             said, ahead = [(paragraph, False) for paragraph in text.split("\n\n")[1:]], True
         elif role == "notes":
             paragraphs = [text] if "```" in text else text.split("\n\n")  # code in a text may have blank lines
             said += [(paragraph, cell["id"] in answers) for paragraph in paragraphs]
         elif role != "skip" and found:
             found[-1].cells.append((cell, role))
-            found[-1].notes += [paragraph for paragraph, _ in said]
+            found[-1].notes.extend([paragraph for paragraph, _ in said])
             said = []
     if found:
-        found[-1].notes += [paragraph for paragraph, _ in said]
+        found[-1].notes.extend([paragraph for paragraph, _ in said])
         discuss = [text for text in map(kind.source, lesson) if text.startswith("**Discuss**")]
-        found[0].notes += [text.split("\n\n")[0] for text in discuss]
+        found[0].notes.extend([text.split("\n\n")[0] for text in discuss])
     for before, here in pairwise(found):
         # Of a cell on several slides the speaker may talk on each of them.
         if not here.notes and any(cell["id"] == here.first["id"] for cell, _ in before.cells):
-            here.notes = before.notes
+            here.notes.extend(before.notes)
     return found
 
 
