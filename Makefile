@@ -7,12 +7,9 @@ NOTEBOOKS := notebooks
 # Tests run side by side in as many processes as there are cores: from two, as some tests wait, to four, as each takes up to 2 GB.
 cores := $(or $(shell getconf _NPROCESSORS_ONLN 2> /dev/null),2)
 WORKERS ?= $(shell echo $$(( $(cores) < 2 ? 2 : $(cores) > 4 ? 4 : $(cores) )))
-empty :=
-space := $(empty) $(empty)
 NBVAL := --nbval --nbval-current-env
-FIRST = $(notdir $(firstword $(sort $(wildcard $(NOTEBOOKS)/[0-9][0-9]_*.ipynb))))
-# Loopback only; a token is JupyterLab's default.
-LAB := --ip=127.0.0.1 --ServerApp.root_dir=.
+# Further options of JupyterLab.
+LAB :=
 
 NO_CUDA := 'this measures a CUDA device, and torch sees none here. On a CPU everything else works: make test.'
 NO_PYTEST := 'The tests that need CUDA are left out: they need pytest and hypothesis, which are not installed beside this Python.'
@@ -70,18 +67,8 @@ setup: $(READY) ## set up .venv with the pinned versions (other targets do this 
 	@.venv/bin/python -m jupyter labextension disable --level=sys_prefix "@jupyterlab/apputils-extension:announcements" 2> /dev/null
 	@touch $@
 
-# The conditions of the stored outputs: one thread. On a busy machine that is faster, too.
-lab: export OMP_NUM_THREADS := 1
-# Where a lesson keeps what the reader has predicted.
-lab: export CS336KIT_GUESSES := $(CURDIR)/my/guesses.json
-# nbgrader brings menus and servers of its own, which are a lecturer's: whoever starts JupyterLab without make has them.
-lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/.jupyter$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
-# Figures follow JupyterLab's dark theme.
-lab: export JUPYTER_PATH := $(CURDIR)/.jupyter$(if $(JUPYTER_PATH),:$(JUPYTER_PATH))
 lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this machine only, with a token)
-	@$(PY) -m cs336kit lessons copy
-	@# A terminal there finds the command. A login shell, which JupyterLab starts where it is in no terminal itself, would not.
-	$(if $(findstring /,$(PY)),PATH="$(abspath $(dir $(PY))):$$PATH" )$(PY) -m jupyterlab $(LAB) --ServerApp.terminado_settings="shell_command=['$${SHELL:-sh}']" $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/my/$(FIRST)
+	@$(PY) -m cs336kit lessons lab $(if $(LAB),-- $(LAB))
 
 # The files in the order of the folders: by their number of tests, some of the longest, of one test, would come last, in a row.
 test: $(READY) lint fast plans ## verify everything: style, imports, unit tests, and every output of every lesson
@@ -143,10 +130,8 @@ node_modules/.ready: package.json package-lock.json $(READY)
 slides: node_modules/.ready ## the lessons as slides, to project without a network: build/slides (NB=02 for one of them)
 	$(PY) -m cs336kit lessons slides $(NB)
 
-check-notebooks: $(READY) ## run lessons and compare their outputs: make check-notebooks NB=02 (all without NB)
+check-notebooks: $(READY) ## run lessons, compare their outputs, and check what they say: make check-notebooks NB=02 (all without NB)
 	$(PY) -m cs336kit lessons verify $(NB)
-	@# and the numbers in their prose
-	$(PY) -m pytest -q tests/notebooks/test_prose.py $(if $(strip $(NB)),-k "$(subst $(space), or ,$(strip $(NB)))")
 
 refresh: $(READY) ## execute lessons and store their outputs: make refresh NB=02 (FRESH=1 measures times anew)
 	$(PY) -m cs336kit lessons refresh $(NB) $(if $(FRESH),--fresh)

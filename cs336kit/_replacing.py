@@ -2,9 +2,15 @@
 
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+#: Windows replaces no file that somebody has open: how often it is tried, and the seconds between.
+_TRIES, _PAUSE = 20, 0.05
+#: Windows says: access is denied, or another process uses the file.
+_IN_USE = (5, 32)
 
 
 @contextmanager
@@ -19,7 +25,7 @@ def replacing(path: Path, ending: str = "", *, flush: bool = False) -> Iterator[
     beside = path.with_name(path.name + (ending or f".writing-{secrets.token_hex(4)}"))
     try:
         yield beside
-        os.replace(beside, path)
+        _replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
     if flush and os.name != "nt":
@@ -28,6 +34,17 @@ def replacing(path: Path, ending: str = "", *, flush: bool = False) -> Iterator[
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _replace(new: Path, old: Path) -> None:
+    """Let `new` take the place of `old`, also where it has to wait until a reader has closed that."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return os.replace(new, old)
+        except PermissionError as error:
+            if not left or getattr(error, "winerror", None) not in _IN_USE:
+                raise
+            time.sleep(_PAUSE)
 
 
 def write_whole(path: Path, content: str | bytes, *, flush: bool = False) -> None:

@@ -22,6 +22,7 @@ PURPOSE = "list the lessons of a clone and your progress; copy, hand out, projec
 ACTIONS: dict[str, tuple[str, ...]] = {
     "list": ("lessons:listing", "list the lessons and your progress (this is the default)", "numbers"),
     "copy": ("copies:copy", "make your own copies to work in, in my/", "numbers"),
+    "lab": ("lab:lab", "do that, and open the first in JupyterLab (what follows -- is for it)", "numbers", "options"),
     "reset": ("reader:reset", "forget your guesses and solved exercises", "yes"),
     "doctor": ("doctor:report", "check that everything the lessons need is installed"),
     "student": ("student:write", "write lessons without solutions and outputs, in build/student", "numbers", "into"),
@@ -29,7 +30,11 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "instructor": ("instructor:write", "write plans, usual mistakes and an exam, in build/instructor"),
     "slides": ("slides:write", "write slides to project, in build/slides", "numbers", "into"),
     "site": ("site:build", "build web pages of everything, in build/site", "into"),
-    "verify": ("verify:verify", "run the lessons, and compare their outputs with the stored ones", "numbers"),
+    "verify": (
+        "verify:verify",
+        "run the lessons, and compare their outputs and what they say",
+        "numbers",
+    ),
     "refresh": ("refresh:store", "run the lessons, and store their outputs", "numbers", "fresh"),
     "readme": ("lessons:write_readme", "write the table of lessons in README.md"),
     "titles": ("titles:edit", "show the titles of slides to edit, or store them", "numbers", "from"),
@@ -42,6 +47,8 @@ ANYWHERE = ("reset", "doctor")
 
 def run(arguments: list[str]) -> int:
     """Do what is asked; returns the exit code."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    arguments, options = arguments[:end], arguments[end + 1 :]
     width = max(map(len, ACTIONS))
     told = "\n".join(f"  {name:<{width}}  {purpose}" for name, (_, purpose, *_) in ACTIONS.items())
     parser = Parser.of("lessons", "[ACTION] [NN …] [options]", purpose=PURPOSE, examples=f"actions:\n{told}\n")
@@ -53,13 +60,15 @@ def run(arguments: list[str]) -> int:
     add("--fresh", action="store_true", help="refresh: also measure again what depends on the machine")
     add("--yes", action="store_true", help="reset: do not ask")
     asked = parser.parse_args(arguments)
+    asked.options = options
     _, _, *takes = ACTIONS[asked.action]
     if asked.numbers and "numbers" not in takes:
         parser.error(f"{asked.action} is for all lessons: leave the numbers out")
-    for name in ("into", "from", "fresh", "yes"):
+    written = {name: f"--{name}" for name in ("into", "from", "fresh", "yes")} | {"options": "what follows --"}
+    for name, option in written.items():
         if getattr(asked, name) and name not in takes:
             with_it = ", ".join(other for other, what in ACTIONS.items() if name in what[2:])
-            parser.error(f"--{name} is for {with_it}, and not for {asked.action}: leave it out")
+            parser.error(f"{option} is for {with_it}, and not for {asked.action}: leave it out")
     here = Path.cwd()
     with in_clone(needed=asked.action not in ANYWHERE):
         if Path.cwd() != here:

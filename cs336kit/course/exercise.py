@@ -4,12 +4,15 @@ import ast
 import copy
 import inspect
 import re
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 from cs336kit._cli.arguments import Parser
@@ -136,9 +139,17 @@ def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any
 
     Errors: RuntimeError, with the verdict, if the reference does not pass there, because then no answer would.
     """
+    state, message = running.run(partial(_passing, exercise), list(answers), seconds=600)
+    if state != "done":
+        raise RuntimeError(f"{exercise.id}: {message}")
+    return message.splitlines()
+
+
+def _passing(exercise: Exercise) -> running.Work:
+    """What reports the names of those answers that pass, a line each."""
     trials = checking.trials(exercise, "")
 
-    def work(say: running.Say) -> None:
+    def work(answers: list[tuple[str, Callable[..., Any]]], say: running.Say) -> None:
         passed = []
         # Imports and compilation at a first call do not count as an answer's time.
         right: list[tuple[str, str]] = []
@@ -147,15 +158,37 @@ def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any
             return say("not yet", f"the reference does not pass where answers are tried: {right[-1][1]}")
         for name, answer in answers:
             said: list[str] = []
-            with suppress(running.TooLong), running.alarm(1, processor=True):
+            with suppress(running.TooLong), _alarm(1):
                 checking.judge(exercise, trials, answer, lambda state, *_, said=said: said.append(state))
             passed += [name] if said[-1:] == ["passed"] else []
         say("done", "\n".join(passed))
 
-    state, message = running.run(work, seconds=600)
-    if state != "done":
-        raise RuntimeError(f"{exercise.id}: {message}")
-    return message.splitlines()
+    return work
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise TooLong in the block after these seconds of processor time, where the system has such an alarm."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                # An interrupted import leaves half a module behind: let it finish.
+                signal.setitimer(signal.ITIMER_PROF, 0.1)
+                return
+            frame = frame.f_back
+        raise running.TooLong
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def show(exercise: Exercise) -> str:

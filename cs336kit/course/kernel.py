@@ -13,8 +13,9 @@ _ROOT = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
-    """The environment of a kernel: the current one, with this kit before any that is installed."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))}
+    """The environment of a kernel: the current one, with this kit before any that is installed, and UTF-8 on Windows, too."""
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"}
 
 
 def address() -> dict[str, Any]:

@@ -29,7 +29,7 @@ def following(lessons: pages.Lessons, journal: _journal.Journal) -> str:
         left = [found[1] for found in pages.exercises(cells) if found[1] not in journal.solved]
         if left:
             what = f"exercise {left[0]} in {pages.title(path)}" if mark(path, cells, journal) else pages.title(path)
-            return f"Next: {what}. (make lab opens your copies.)"
+            return f"Next: {what}. (cs336kit lessons lab opens your copies.)"
     return "Every exercise is solved."
 
 

@@ -26,6 +26,8 @@ from cs336kit.course.outputs import difference, redrawn
 
 #: Where figures that differ are written, in the folder from which pytest's paths count.
 FIGURES = Path("build/figures")
+#: The tests of what a lesson says, beside those of what its cells print.
+_TEXTS = "test_prose.py", "test_lessons.py"
 _COLOR, _COUNT = re.compile(r"\x1b\[[\d;]*m"), re.compile(r"(?<=Cell) In\[\d+\]")
 
 
@@ -128,11 +130,15 @@ def adopt(cells: list[Any]) -> list[LessonCell]:
 
 
 def verify(names: list[str]) -> int:
-    """Run the lessons with these numbers (all for none) and compare their outputs; returns pytest's exit code.
+    """Run the lessons with these numbers (all for none), compare their outputs, and check the numbers in their prose and
+    their anatomy; returns pytest's exit code.
 
     Raises ValueError for an unknown lesson and for a damaged one, before any is run.
     """
     options, chosen = ["-q", "--nbval", "--nbval-current-env"], find(names)
     for path in chosen:
         read(path)
-    return subprocess.call([sys.executable, "-m", "pytest", *options, *map(str, chosen)])
+    if names:
+        options += ["-k", " or ".join(f"{path.stem} or [{path.name[:2]}]" for path in chosen)]
+    tests = [path for name in _TEXTS if (path := chosen[0].resolve().parents[1] / "tests/notebooks" / name).exists()]
+    return subprocess.call([sys.executable, "-m", "pytest", *options, *map(str, [*chosen, *tests])])

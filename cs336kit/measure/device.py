@@ -10,7 +10,8 @@ def device(name: str | torch.device | None = None) -> torch.device:
     """The device to use: the current CUDA GPU if there is one, else the CPU; given a name, exactly that device or an error.
 
     `name`: "cpu", "cuda" (the current one), "cuda:1", "meta" or a torch.device. Nothing is moved and nothing is initialized.
-    Raises ValueError for a name that torch does not know and RuntimeError for a device that this machine lacks.
+    Raises ValueError for a name that torch does not know, or of a device that the instruments cannot measure ("mps"), and
+    RuntimeError for a device that this machine lacks.
     """
     if name is None:
         return torch.device("cuda", _current()) if torch.cuda.is_available() else torch.device("cpu")
@@ -20,6 +21,11 @@ def device(name: str | torch.device | None = None) -> torch.device:
         raise ValueError(f"{name!r} is not a device: write 'cpu', 'cuda', 'cuda:1' or 'meta'.") from None
     if wanted.type in ("cpu", "meta"):
         return wanted
+    if wanted.type == "mps":
+        raise ValueError(
+            f"{str(wanted)!r} is not a device of this course, because its instruments read CUDA's clock and allocator, and know "
+            "no peak of a Mac's GPU. Use measure.device(): every lesson runs on a Mac's CPU."
+        )
     if wanted.type != "cuda":
         raise ValueError(f"{name!r} is not a device of this course: write 'cpu', 'cuda', 'cuda:1' or 'meta'.")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -1,5 +1,6 @@
 """Real ranks, one process each on this machine, and the bytes that they send."""
 
+import io
 import os
 import pickle
 import signal
@@ -13,7 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -32,21 +35,21 @@ def run_ranks(
     """Run `function(*arguments)` on `ranks` real ranks, one process each, and return their results by rank.
 
     They have joined a process group of torch.distributed (gloo on a CPU; NCCL on CUDA, one GPU per rank), and each computes
-    with one thread; the environment is that of torchrun. The function may come from a notebook cell. The output of the
-    ranks is printed at the end, in their order. `device`: "cpu", "cuda", or None for CUDA if there are enough GPUs.
+    with one thread; the environment is that of torchrun (without its address and port where ranks are not forked, as on macOS
+    and Windows). The function may come from a notebook cell. The output of the ranks is printed at the end, in their order.
+    `device`: "cpu", "cuda", or None for CUDA if there are enough GPUs.
     Errors: if a rank fails, all are ended, and RuntimeError has its traceback; ranks that have not returned `timeout`
     seconds after all have joined are ended, and TimeoutError names them; ValueError for an invalid count or device.
     """
     count, limit = positive_int("ranks", ranks), positive_number("timeout", timeout)
     if not callable(function):
         raise TypeError(f"run_ranks runs a function on every rank, but got {function!r}.")
-    if not hasattr(os, "fork"):
-        raise RuntimeError("run_ranks needs Linux or macOS: Windows cannot fork processes.")
     call = {
-        "function": _pickled(function, arguments), "ranks": count, "timeout": limit, "start": START,
+        "function": pickled(function, arguments), "ranks": count, "timeout": limit, "start": START,
         "path": sys.path, "device": _backend(device, count),
     }  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
+    # Windows removes no file that a process has open, and of a killed one that may be for a moment longer.
+    with tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "call").write_bytes(pickle.dumps(call))
         in_time = _launch(folder, limit)
@@ -68,7 +71,7 @@ def run_ranks(
         return [pickle.loads(path.read_bytes()) for path in back.values()]
 
 
-def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+def pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
     """Pickle by value what a rank cannot import: a function from a notebook, or from a file that is not a module."""
     name = getattr(function, "__name__", "the function")
     try:
@@ -85,9 +88,20 @@ def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
     own = home is not None and home.__name__ != "__main__" and not _importable(home)
     if own:
         cloudpickle.register_pickle_by_value(home)
+
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            # torch.ops, or such as torch.ops.aten.mm in it: they hold pointers, and are found by their names.
+            if type(value).__module__ == "torch._ops":
+                name = value.__name__ if isinstance(value, ModuleType) else f"torch.ops.{value}"
+                return attrgetter(name.partition(".")[2]), (torch,)
+            return super().reducer_override(value)
+
+    content = io.BytesIO()
     try:
-        return cloudpickle.dumps((function, arguments))
-    except (TypeError, pickle.PicklingError) as error:
+        Pickler(content).dump((function, arguments))
+        return content.getvalue()
+    except (TypeError, RuntimeError, pickle.PicklingError) as error:
         raise TypeError(
             f"{name} cannot be sent to other processes with what it uses: {error}. Open files and locks inside it."
         ) from None
@@ -122,8 +136,8 @@ def _backend(device: str | None, count: int) -> str:
 def _launch(folder: Path, limit: float) -> bool:
     """Run the launcher and its ranks; return False if they had to be ended because time was up."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
+    if loopback := {"linux": "lo", "darwin": "lo0"}.get(sys.platform):
+        environment["GLOO_SOCKET_IFNAME"] = loopback
     with open(folder / "stderr", "wb") as stderr:
         launcher = subprocess.Popen(
             [sys.executable, str(LAUNCHER), str(folder)], stdin=subprocess.PIPE, stdout=stderr, stderr=stderr,
@@ -140,9 +154,11 @@ def _launch(folder: Path, limit: float) -> bool:
                 return True
         return False
     finally:
-        # The launcher leads a process group of its own, which contains every rank.
-        with suppress(ProcessLookupError):
-            os.killpg(launcher.pid, signal.SIGKILL)
+        # The launcher leads a process group of its own, which contains every rank. Windows has no groups: there the launcher
+        # ends its ranks because its input ends.
+        if hasattr(os, "killpg"):
+            with suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
         if launcher.stdin is not None:
             launcher.stdin.close()
         launcher.wait()

@@ -61,7 +61,7 @@ def lab(clone, tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    options = f"--ip=127.0.0.1 --ServerApp.root_dir=. --no-browser --port={port}"
+    options = f"--no-browser --port={port}"
     printed = clone.parent / f"{clone.name}.log"
     with printed.open("w") as log:
         server = subprocess.Popen(

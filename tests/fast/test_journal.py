@@ -2,15 +2,17 @@
 
 import io
 import json
+import os
 import threading
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from cs336kit import _journal
+from cs336kit import _journal, _replacing
 from cs336kit._journal import Journal
 from cs336kit.cli import main
+from cs336kit.course.lab import _settings
 
 ROOT = Path(__file__).parents[2]
 GUESSES = {"00 days": {"guess": 10, "answer": 20, "unit": "days"}, "00 a word": {"guess": "view", "answer": "copy"}}
@@ -132,8 +134,8 @@ def test_where_there_is_no_home_folder_nothing_is_kept_and_that_is_said(tmp_path
 
 
 def test_make_lab_a_hub_and_the_command_mean_the_same_file():
-    makefile = (ROOT / "Makefile").read_text()
-    assert f"export {_journal.VARIABLE} := $(CURDIR)/my/guesses.json" in makefile
+    assert _settings(ROOT)[_journal.VARIABLE] == str(ROOT / "my" / "guesses.json")
+    assert "lessons lab" in (ROOT / "Makefile").read_text()
     assert f'"{_journal.VARIABLE}": "/home/jovyan/my/guesses.json"' in (ROOT / "TEACHING.md").read_text()
 
 
@@ -175,3 +177,39 @@ def test_reset_asks_forgets_and_refuses_where_nothing_is(course, file, capsys, m
     assert "Forgotten: 2 guesses and 1 solved exercise." in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         main(["lessons", "reset", "1"])
+
+
+@pytest.mark.parametrize(("busy", "kept"), [(3, True), (100, False)])
+def test_windows_waits_until_a_reader_has_closed_the_file(course, file, monkeypatch, busy, kept):
+    tries, replace = [], os.replace
+
+    def in_use(new, old):
+        tries.append(old)
+        if len(tries) <= busy:
+            error = PermissionError(13, "Permission denied")
+            error.winerror = 32
+            raise error
+        replace(new, old)
+
+    monkeypatch.setattr(os, "replace", in_use)
+    monkeypatch.setattr(_replacing.time, "sleep", lambda seconds: None)
+    said = _journal.note("It", solved="00.1")[1]
+    assert (file.exists(), said == "") == (kept, kept) and [*file.parent.iterdir()] == [file] * kept
+    assert kept or (said.endswith("cannot be written (Permission denied).") and len(tries) == 20)
+
+
+def test_what_is_denied_otherwise_is_not_tried_again(course, file, monkeypatch):
+    tries = []
+
+    def denied(new, old):
+        tries.append(old)
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", denied)
+    assert "cannot be written" in _journal.note("It", solved="00.1")[1] and len(tries) == 1
+
+
+def test_where_nothing_is_kept_nothing_is_read(monkeypatch, tmp_path):
+    monkeypatch.setattr(_journal, "path", lambda: tmp_path)  # a folder: it could not be read
+    monkeypatch.setenv(_journal.VARIABLE, _journal.OFF)
+    assert _journal.read() == Journal()

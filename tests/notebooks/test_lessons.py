@@ -6,6 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from cs336kit.course import verify
 from cs336kit.course.lessons import BEGIN, END, between
 from cs336kit.course.structure import problems
 
@@ -43,3 +44,23 @@ def test_every_notebook_is_a_lesson():
         pytest.skip("this is no clone: git does not know what belongs to it")
     found = {ROOT / line for line in there.stdout.splitlines() if line.lower().endswith(".ipynb")}
     assert found <= {*LESSONS}
+
+
+def test_verifying_a_lesson_looks_at_its_cells_its_numbers_and_its_anatomy(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    found = []
+
+    def collected(command):
+        done = subprocess.run([*command, "--collect-only"], capture_output=True, text=True, encoding="utf-8")
+        found.extend(line for line in done.stdout.splitlines() if "::" in line)
+        return done.returncode
+
+    monkeypatch.setattr(verify.subprocess, "call", collected)
+    assert verify.verify(["5", "02"]) == 0
+    tests = {line.split("/")[-1] for line in found if "test_" in line}
+    stems = "02_rounding", "05_einops"
+    assert {f"test_lessons.py::test_anatomy[{stem}]" for stem in stems} <= tests
+    assert {f"test_prose.py::test_every_number_is_tied_or_listed[{stem}]" for stem in stems} <= tests
+    assert "test_prose.py::test_constants_are_needed_and_true[02]" in tests and len(tests) <= 6
+    cells = {line.split("::")[0] for line in found if "ipynb" in line}
+    assert cells == {f"notebooks/{stem}.ipynb" for stem in stems}

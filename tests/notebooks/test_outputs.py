@@ -36,6 +36,9 @@ SVG = '<svg><path d="M {x} 20.5 L 3 4"/></svg>'
     [
         ([stream("a\nb")], [stream("a\n"), stream("b")]),
         ([stream("<x at 0x7f00aa112233>")], [stream("<x at 0x7f00aa445566>")]),
+        # Where a kernel keeps its cells on Linux, on macOS and on Windows.
+        ([stream("in /tmp/ipykernel_7/1.py:3")], [stream("in /var/folders/x+y/T/ipykernel_8/2.py:3")]),
+        ([stream("in /tmp/ipykernel_7/1.py:3")], [stream(r"in C:\Users\A~1\Temp\ipykernel_8\2.py:3")]),
         ([result(text__plain="a")], [result(**{"text__plain": "a", WIDGET: {"model_id": "1"}})]),
         ([result(text__plain=["a\n", "b"])], [result(text__plain="a\nb")]),
         (

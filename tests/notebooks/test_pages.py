@@ -80,7 +80,7 @@ def test_where_to_go_on_is_not_folded_away_with_further_and_the_map_is_last():
 def test_the_first_lesson_has_the_map_and_every_question():
     notebook = page([text("# 00 · Napkin math\n\n**How long?**")], NAMES[0])
     shown = notebook.cells[-1].source
-    assert "| [09 Gradient FLOPs](09_gradient_flops.ipynb) | What of 09_gradient_flops? |" in shown
+    assert "| [09 · Gradient FLOPs](09_gradient_flops.ipynb) | What of 09_gradient_flops? |" in shown
     assert "| How long? | 0 | – |" in shown and notebook.cells[0].source.endswith("next [08 Graphs](08_graphs.ipynb)")
 
 

@@ -5,6 +5,7 @@ import dis
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -12,7 +13,7 @@ from cs336kit import _journal
 from cs336kit.teach.exercises.core import NOTHING, Exercise, load, paragraph
 from cs336kit.teach.exercises.guarding import keeper
 from cs336kit.teach.exercises.judging import difference, plain, shorten
-from cs336kit.teach.exercises.running import Failed, Say, attempt, run
+from cs336kit.teach.exercises.running import Failed, Say, Work, attempt, run
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,8 +50,8 @@ class Result:
 def check(id: str, answer: Any) -> Result:
     """Try `answer` on every case of the exercise and report what was found; never raises for a wrong answer.
 
-    Where possible, the answer runs in a process of its own: see :mod:`cs336kit.teach.exercises.running`. If it passes, the
-    reader's journal notes that.
+    The answer runs in a process of its own: see :mod:`cs336kit.teach.exercises.running`. If it passes, the reader's journal
+    notes that.
     """
     result = _tried(id, answer)
     problem = _journal.note("That you solved it", solved=id)[1] if result else ""
@@ -74,16 +75,25 @@ def tried(found: Exercise, answer: Any, work: Callable[[Exercise, list, Callable
     if answer is ...:
         return "waiting", _waiting(found)
     if not callable(answer):
-        text = "pass the function itself, not {} (no parentheses after its name)."
-        return run(lambda say: say("not yet", text.format(shorten(answer))))
+        return run(_no_function, answer)
     function = type(answer) is FunctionType
     own = "the task asks for an answer of your own, "
     if found.avoid and not function:
         return "not yet", own + "as a function that you write with def."
     if used := {*found.avoid} and _names(answer) & {*found.avoid}:
         return "not yet", f"{own}without {' and '.join(sorted(used))}."
-    cases = trials(found, answer.__name__ if function and answer.__name__.isidentifier() else "your function")
-    return run(lambda say: work(found, cases, answer, say))
+    name = answer.__name__ if function and answer.__name__.isidentifier() else "your function"
+    return run(partial(_with_trials, found, name, work), answer)
+
+
+def _no_function() -> Work:
+    text = "pass the function itself, not {} (no parentheses after its name)."
+    return lambda answer, say: say("not yet", text.format(shorten(answer)))
+
+
+def _with_trials(found: Exercise, name: str, work: Callable[[Exercise, list, Callable, Say], None]) -> Work:
+    cases = trials(found, name)
+    return lambda answer, say: work(found, cases, answer, say)
 
 
 def decide(found: Exercise, answer: Any) -> tuple[str, str]:

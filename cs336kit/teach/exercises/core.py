@@ -67,6 +67,11 @@ class Exercise:
     tolerance: float = 1e-9
     avoid: tuple[str, ...] = ()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """In another process, an exercise of the course is loaded anew: what its arguments share would not come along."""
+        known = _known.get(self.id) is self and self.reference.__module__.startswith(f"{__package__}.")
+        return (load, (self.id,)) if known else super().__reduce_ex__(protocol)
+
     def calls(self, name: str) -> list[tuple[str, tuple]]:
         """Label and arguments of every case; `name` is the function's in a label that is a call."""
         cases = self.cases() if callable(self.cases) else self.cases

@@ -44,25 +44,33 @@ def keeper() -> Callable[[], None]:
 
 
 def guard() -> None:
-    """Limit this process to `MEMORY`, and keep it from changing files and other processes from here on.
+    """Keep this process from changing files and other processes from here on.
 
-    An audit hook stops Python from doing so, and Landlock (Linux 5.13 or later, where it is enabled) C and C++.
+    An audit hook stops Python from doing so on every system. On Linux, `MEMORY` is limited, too, and Landlock (Linux 5.13 or
+    later, where it is enabled) stops C and C++.
     """
-    import resource
     import tempfile
 
     tempfile.gettempdir()  # finds it by writing into it; torch asks for it when a first mode counts operators
     if torch := sys.modules.get("torch"):
         torch.save = _to_files_only(torch.save)  # type: ignore[attr-defined] # of a module found by name
+    if sys.platform == "linux":
+        _limit()
+        _lock_files()
+    sys.dont_write_bytecode = True
+    sys.addaudithook(_hook())
+
+
+def _limit() -> None:
+    """Limit memory, and the length of any file that is written to nothing."""
+    import resource
+
     with open("/proc/self/statm") as sizes:
         now = int(sizes.read().split()[0]) * resource.getpagesize()
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     room = now + MEMORY if most == resource.RLIM_INFINITY else min(now + MEMORY, most)
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # for what C++ writes, unseen by the hook
-    _lock_files()
-    sys.dont_write_bytecode = True
-    sys.addaudithook(_hook())
 
 
 def _lock_files() -> None:
@@ -105,7 +113,7 @@ def _hook() -> Callable[..., None]:
         "fork forkpty"
     )
     names = {f"os.{name}" for name in refused.split()} | {"os.kill", "os.killpg", "shutil.rmtree", "shutil.move"}
-    names |= {"subprocess.Popen", "socket.connect", "signal.pthread_kill"}
+    names |= {"subprocess.Popen", "socket.connect", "signal.pthread_kill", "ctypes.dlopen", "ctypes.dlsym"}
     writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
     def hook(

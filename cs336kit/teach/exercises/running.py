@@ -1,12 +1,15 @@
 """Run a learner's function where it can do no harm, and turn whatever happens there into a sentence.
 
-On Linux the check forks the kernel, so the answer has the reader's cells, imports and tensors, and everything that it does
-ends with its process, except in memory that is shared on purpose: it cannot hang (the process is killed after `LIMIT`
-seconds), exit, print megabytes, change the checker or torch for later cells, or delete, write or start anything (see
-:mod:`~cs336kit.teach.exercises.guarding`). Only words come back. Where there is no fork, or CUDA is in use (which a fork
-would break), the answer runs in this process: an alarm, where the system has one, then stops an endless loop, and nothing
-else is guarded. An answer that computes gradients also runs here once torch has started threads for them, which a forked
-process lacks: a CUDA build without a GPU starts them at the first backward pass, if fake tensors were made before it.
+An answer runs in a process of its own, and everything that it does ends with that process, except in memory that is shared
+on purpose: it cannot hang (the process is killed after `LIMIT` seconds), exit, print megabytes, change the checker or torch
+for later cells, or delete, write or start anything (see :mod:`~cs336kit.teach.exercises.guarding`, also for what holds on
+Linux only). Only words come back.
+
+On Linux that process is forked, so the answer has the reader's cells, imports and tensors. Where a fork is not safe (on
+macOS, and where CUDA is in use) or there is none (Windows), a new process imports torch, and the answer is sent to it with what
+it uses of the notebook; the next process then starts at once, so that only the first check waits for it. An answer that
+computes gradients goes that way, too, once torch has started threads for them, which a forked process lacks: a CUDA build
+without a GPU starts them at the first backward pass, if fake tensors were made before it.
 
 What an answer is compared with is computed before it runs, and what the judge uses is restored after each call. This
 protects against accidents and simple tricks; somebody who reads the frames of the checker can cheat.
@@ -16,25 +19,33 @@ import ast
 import contextlib
 import gc
 import os
+import pickle
+import queue
 import secrets
 import selectors
 import signal
+import subprocess
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from cs336kit.teach.exercises.guarding import guard
 
 #: Seconds after which a check gives up: endless loops are a common mistake.
 LIMIT = 10
+#: Seconds within which a new process must be ready to check: it imports torch meanwhile, and the machine may be busy.
+START = 180
 #: How many characters of what an answer prints are shown.
 PRINTED = 2000
+#: The exit code of a process that has ended itself because time was up (that of the command `timeout`).
+LATE = 124
 
 Say = Callable[[str, str], None]
+#: What is done with an answer: ``work(answer, say)``.
+Work = Callable[[Any, Say], None]
 
 #: Whether this process was forked to run an answer.
 _forked = False
@@ -44,19 +55,19 @@ class Failed(Exception):
     """The call returned nothing that can be judged; the text continues a sentence that begins with the call."""
 
 
+class TooLong(BaseException):
+    """Raised by whoever limits a call further; no Exception, so that an `except Exception` in the answer does not swallow it."""
+
+
 class NoAutograd(BaseException):
     """Torch had started threads for backward passes, which a forked process does not have, so it refuses to run any there."""
 
 
-class TooLong(BaseException):
-    """Not an Exception, so that an `except Exception` inside the answer does not swallow it."""
-
-
 def attempt(function: Callable, args: tuple, restore: Callable[[], None]) -> Any:
-    """Call `function`; raise Failed with a sentence when it raises or takes different arguments, TooLong when time is up."""
+    """Call `function`; raise Failed with a sentence when it raises or takes different arguments."""
     try:
         return function(*args)
-    except (KeyboardInterrupt, TooLong):  # no second alarm would end the next call
+    except (KeyboardInterrupt, TooLong):
         raise
     except BaseException as error:
         restore()
@@ -78,10 +89,6 @@ def _has_autograd() -> bool:
     return True
 
 
-def _too_long() -> str:
-    return f"did not return within {LIMIT} seconds: is there a loop that never ends?"
-
-
 def _text(error: BaseException) -> str:
     try:
         return " ".join(str(error).split()) or "no message"
@@ -100,16 +107,19 @@ def _line(error: BaseException, function: object) -> str:
     return f" (line {found} of your function)" if found else ""
 
 
-def run(work: Callable[[Say], None], seconds: float | None = None) -> tuple[str, str]:
-    """The last state and message that ``work(say)`` said, from a process of its own where that is possible.
+def run(prepare: Callable[[], Work], answer: Any, seconds: float | None = None) -> tuple[str, str]:
+    """The last state and message that ``prepare()(answer, say)`` said, from a process of its own.
 
-    If it ends while the state is "running", that becomes "not yet", or what follows it, as in "running 2/3".
+    `prepare` runs before the process has the answer; its time does not count. If the process ends while the state is
+    "running", that becomes "not yet", or what follows it, as in "running 2/3".
     """
     seconds = LIMIT if seconds is None else seconds
-    if not _can_fork():
-        return _here(work, seconds)
-    state, message = _apart(work, seconds)
-    return _here(work, seconds) if state == "no autograd" else (state, message)
+    if _can_fork():
+        work = prepare()
+        state, message = _forked_off(lambda say: work(answer, say), seconds)
+        if state != "no autograd":
+            return state, message
+    return _sent_off(prepare, answer, seconds)
 
 
 def _can_fork() -> bool:
@@ -117,50 +127,31 @@ def _can_fork() -> bool:
     return sys.platform == "linux" and hasattr(os, "fork") and not (torch and torch.cuda.is_initialized())
 
 
-def _here(work: Callable[[Say], None], seconds: float) -> tuple[str, str]:
-    said = [("running", "the check")]
-    with contextlib.suppress(TooLong), alarm(seconds):
-        work(lambda state, message: said.append((state, message)))
-    state, message = said[-1]
-    return (state, message) if not state.startswith("running") else (_ended(state), f"{message} {_too_long()}")
+def _verdict(said: bytes, token: str, code: int, late: bool) -> tuple[str, str]:
+    """The last state and message among the lines that came back; for a process that has ended too early, why it did."""
+    verdicts = [ast.literal_eval(line[len(token) :]) for line in said.decode().splitlines() if line.startswith(token)]
+    state, message = verdicts[-1] if verdicts else ("running", "the check")
+    if not state.startswith("running"):
+        return state, message
+    if late or code == LATE:
+        why = f"did not return within {LIMIT} seconds: is there a loop that never ends?"
+    else:
+        ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        why = f"ended the process that it ran in, {ended}."
+    return state.removeprefix("running").strip() or "not yet", f"{message} {why}"
 
 
-def _ended(state: str) -> str:
-    return state.removeprefix("running").strip() or "not yet"
+def _show(text: bytes, length: int) -> None:
+    """Print what an answer has printed, up to a limit."""
+    if length:
+        more = f"\n… {length - PRINTED:,} more characters were printed.\n" if length > PRINTED else ""
+        print(text.decode(errors="replace")[:PRINTED] + more, end="")
 
 
-@contextlib.contextmanager
-def alarm(seconds: float, *, processor: bool = False) -> Iterator[None]:
-    """Raise TooLong in the block after `seconds`, where the system has an alarm and this is the main thread.
-
-    `processor`: count processor time, which does not depend on how busy the machine is.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    if not (main and hasattr(signal, "SIGALRM") and hasattr(signal, "setitimer")):
-        yield
-        return
-
-    timer, sent = (signal.ITIMER_PROF, signal.SIGPROF) if processor else (signal.ITIMER_REAL, signal.SIGALRM)
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        while frame is not None:
-            if frame.f_code.co_filename.startswith("<frozen importlib"):
-                # An interrupted import leaves half a module behind: let it finish.
-                signal.setitimer(timer, 0.1)
-                return
-            frame = frame.f_back
-        raise TooLong
-
-    before = signal.signal(sent, stop)
-    remaining, _ = signal.setitimer(timer, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(timer, remaining)
-        signal.signal(sent, before)
+# --- in a fork ------------------------------------------------------------------------------------------------------------
 
 
-def _apart(work: Callable[[Say], None], seconds: float) -> tuple[str, str]:
+def _forked_off(work: Callable[[Say], None], seconds: float) -> tuple[str, str]:
     results, say_to = os.pipe()
     prints, print_to = os.pipe()
     token = secrets.token_hex(8)  # so that nothing else on the pipe passes for a verdict
@@ -186,17 +177,11 @@ def _apart(work: Callable[[Say], None], seconds: float) -> tuple[str, str]:
         _, status = os.waitpid(child, 0)
         os.close(results)
         os.close(prints)
-    verdicts = [ast.literal_eval(line[len(token) :]) for line in said.decode().splitlines() if line.startswith(token)]
-    state, message = verdicts[-1] if verdicts else ("running", "the check")
-    if length and state != "no autograd":  # it is tried again, and prints again
-        more = f"\n… {length - PRINTED:,} more characters were printed.\n" if length > PRINTED else ""
-        print(text.decode(errors="replace")[:PRINTED] + more, end="")
-    if not state.startswith("running"):
-        return state, message
     code = os.waitstatus_to_exitcode(status)
-    ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    why = _too_long() if code in (-signal.SIGKILL, -signal.SIGALRM) else f"ended the process that it ran in, {ended}."
-    return _ended(state), f"{message} {why}"
+    state, message = _verdict(said, token, code, late=code == -signal.SIGKILL)
+    if state != "no autograd":  # it is tried again, and prints again
+        _show(text, length)
+    return state, message
 
 
 def _listen(results: int, prints: int, seconds: float) -> tuple[bytes, bytes, int]:
@@ -221,41 +206,156 @@ def _listen(results: int, prints: int, seconds: float) -> tuple[bytes, bytes, in
     return received[results], received[prints], printed
 
 
-def _child(work: Callable[[Say], None], say_to: int, print_to: int, token: str, seconds: float) -> None:
+def _child(work: Callable[[Say], None], say_to: int, print_to: int, token: str, seconds: float) -> NoReturn:
     """The forked process, which sends out nothing but lines of a state and a message."""
     global _forked
     _forked, code = True, 1
     try:
         os.setsid()
-        # The parent kills this process in time, unless it has itself been killed.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds + 1)
+        _end_itself(seconds)
         for old, new in ((os.open(os.devnull, os.O_RDONLY), 0), (print_to, 1), (print_to, 2)):
             os.dup2(old, new)
         for inherited in {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2, say_to}:
             with contextlib.suppress(OSError):
                 os.close(inherited)
-        sys.stdin = os.fdopen(0)
-        sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, errors="replace")
         if shell := "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
             # Only the kernel itself can send displays; here they become text.
             shell.display_pub.publish = lambda data, **_: print(data.get("text/plain", ""))
         gc.freeze()  # sockets and threads of the parent are not ours to finalize
         gc.enable()
-        if torch := sys.modules.get("torch"):
-            torch.set_num_threads(1)  # the parent's pool of threads did not come along
-        guard()
-        write, flush = os.write, sys.stdout.flush
+        code = _confined(lambda: work, say_to, token)
+    except BaseException:
+        sys.__excepthook__(*sys.exc_info())
+    finally:
+        os._exit(code)
 
-        def say(state: str, message: str) -> None:
-            write(say_to, f"{token}{(state, message)!r}\n".encode())
 
+def _end_itself(seconds: float) -> None:
+    """End this process a second after its time is up: its parent has killed it by then, unless that was itself killed."""
+    timer = threading.Timer(seconds + 1, os._exit, (LATE,))
+    timer.daemon = True
+    timer.start()
+
+
+def _confined(made: Callable[[], Callable[[Say], None]], say_to: int, token: str) -> int:
+    """In the process of an answer: guard it, run ``made()(say)``, and return 0."""
+    sys.stdin = os.fdopen(0, encoding="utf-8")
+    sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="replace")
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)  # in a fork, the parent's pool of threads did not come along
+    guard()
+    write, flush = os.write, sys.stdout.flush
+
+    def say(state: str, message: str) -> None:
+        write(say_to, f"{token}{(state, message)!r}\n".encode())
+
+    try:
+        made()(say)
+    except NoAutograd:
+        say("no autograd", "")
+    flush()
+    return 0
+
+
+# --- in a new process -----------------------------------------------------------------------------------------------------
+
+#: A process that has imported torch, or is about to, and waits for an answer.
+_spare: subprocess.Popen[bytes] | None = None
+
+
+def _started() -> subprocess.Popen[bytes]:
+    """Start a process that waits for an answer; it ends when its input does."""
+    path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+    )  # fmt: skip
+
+
+def _sent_off(prepare: Callable[[], Work], answer: Any, seconds: float) -> tuple[str, str]:
+    from cs336kit.measure.processes import pickled
+
+    global _spare
+    torch, token = sys.modules["torch"], secrets.token_hex(8)
+    place = (sys.path, os.getcwd(), torch.cuda.is_initialized())
+    try:
+        job = pickle.dumps((token, seconds, place, pickled(prepare, ()), pickled(answer, ())))
+    except (TypeError, RuntimeError) as error:
+        return "not yet", f"here an answer is checked in a process of its own, but {error}"
+    process = _spare if _spare and _spare.poll() is None else _started()
+    try:
+        said, text, length, late = _hear(process, job, seconds)
+    finally:
+        _spare = None
+        process.kill()
+        process.wait()
+    _spare = _started()
+    _show(text, length)
+    return _verdict(said, token, process.returncode, late)
+
+
+def _hear(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tuple[bytes, bytes, int, bool]:
+    """Send the job; what comes back as results until they end or time is up, what is printed (its start, and its length),
+    and whether time was up. Threads read, because Windows cannot wait for several pipes.
+    """
+    heard: queue.Queue[tuple[Any, bytes]] = queue.Queue()
+
+    def read(pipe: Any) -> None:
+        with pipe:
+            while data := os.read(pipe.fileno(), 1 << 16):
+                heard.put((pipe, data))
+        heard.put((pipe, b""))
+
+    def send(pipe: Any) -> None:
+        with contextlib.suppress(OSError), pipe:  # a process that has ended already says so by itself
+            pipe.write(job)
+
+    results, prints = process.stdout, process.stderr
+    for target, pipe in ((read, results), (read, prints), (send, process.stdin)):
+        threading.Thread(target=target, args=(pipe,), daemon=True).start()
+    received, printed, deadline = {results: b"", prints: b""}, 0, time.monotonic() + START
+    ended: set[Any] = set()
+    while len(ended) < 2:
         try:
-            work(say)
-        except NoAutograd:
-            say("no autograd", "")
-        flush()
-        code = 0
+            pipe, data = heard.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return received[results], received[prints], printed, results not in ended
+        if not data:
+            ended.add(pipe)
+            # After the results have ended, only the rest of what was printed can come.
+            deadline = time.monotonic() + 1 if pipe is results else deadline
+        elif pipe is results and not received[results]:
+            deadline = time.monotonic() + seconds  # it is ready: only now time runs
+        printed += len(data) if pipe is prints else 0
+        if pipe is results or len(received[prints]) < 4 * PRINTED:
+            received[pipe] += data
+    return received[results], received[prints], printed, False
+
+
+def serve() -> None:
+    """What the new process does: import torch, wait for one answer, judge it, and end."""
+    say_to = os.dup(1)
+    os.dup2(2, 1)
+    import torch
+
+    job = sys.stdin.buffer.read()
+    if not job:  # whoever has started it is gone
+        return
+    token, seconds, (sys.path[:], folder, cuda), prepare, answer = pickle.loads(job)
+    os.chdir(folder)
+    if cuda:
+        torch.zeros(1, device="cuda")  # needs more address space than the guard leaves
+    work, _ = pickle.loads(prepare)[0](), os.write(say_to, f"{token}{('running', 'the check')!r}\n".encode())
+    _end_itself(seconds)
+
+    def made() -> Callable[[Say], None]:
+        function, _ = pickle.loads(answer)
+        return lambda say: work(function, say)
+
+    code = 1
+    try:
+        code = _confined(made, say_to, token)
     except BaseException:
         sys.__excepthook__(*sys.exc_info())
     finally:

@@ -14,9 +14,15 @@ def test_named_devices(name):
     assert measure.device(name) == torch.device(name)
 
 
-@pytest.mark.parametrize("name", ["gpu", "tpu", "", 3.5, "mps"])
+@pytest.mark.parametrize("name", ["gpu", "tpu", "", 3.5, "xpu"])
 def test_unknown_names_are_refused(name):
     with pytest.raises(ValueError, match="is not a device"):
+        measure.device(name)
+
+
+@pytest.mark.parametrize("name", ["mps", "mps:0", torch.device("mps")])
+def test_who_has_a_mac_is_told_what_works(name):
+    with pytest.raises(ValueError, match="^'mps(:0)?' is not a device .*read CUDA's clock.*lesson runs on a Mac's CPU"):
         measure.device(name)
 
 

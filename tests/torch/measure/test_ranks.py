@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -249,6 +250,57 @@ def test_a_rank_that_does_not_come_back_ends_all_and_leaves_none(function, ranks
     assert not launched
 
 
+OTHER_SYSTEM = Path(__file__).parents[2] / "other_system"
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Ranks start and end as on Windows: no fork, no process groups, no signal that ends a process at once."""
+    monkeypatch.delattr(os, "killpg")
+    monkeypatch.setenv("PYTHONPATH", f"{OTHER_SYSTEM}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+
+
+def sums_up(tensor):
+    print("rank", dist.get_rank(), "on", sys.platform)
+    dist.all_reduce(tensor)
+    return tensor, os.environ["WORLD_SIZE"]
+
+
+def test_ranks_start_and_meet_where_nothing_can_fork(elsewhere, capfd):
+    found = measure.run_ranks(sums_up, torch.ones(2), ranks=3, device="cpu")
+    assert [(tensor.tolist(), size) for tensor, size in found] == [([3.0, 3.0], "3")] * 3
+    assert capfd.readouterr().out == "".join(f"rank {rank} on elsewhere\n" for rank in range(3))
+
+
+def loops_on_one():
+    while dist.get_rank() == 1:
+        pass
+    dist.barrier()
+
+
+def test_where_nothing_can_fork_a_rank_that_does_not_come_back_is_ended_too(elsewhere):
+    with pytest.raises(TimeoutError, match="^ranks 0, 1 of 2 did not return within 0.5 s"):
+        measure.run_ranks(loops_on_one, timeout=0.5, device="cpu")
+    with pytest.raises(RuntimeError, match="(?s)^rank 1 of 2 failed.*KeyError: 'rank 1 broke here'"):
+        measure.run_ranks(fails_on_one, device="cpu")
+
+
+def test_where_nothing_can_fork_ranks_end_although_their_launcher_is_gone(elsewhere, tmp_path):
+    psutil = pytest.importorskip("psutil")
+    call = {"function": pickle.dumps((time.sleep, (600,))), "path": sys.path, "device": "cpu", "ranks": 2}
+    (tmp_path / "call").write_bytes(pickle.dumps({**call, "start": 180, "timeout": 600}))
+    command = [sys.executable, _launch.__file__, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as launcher:
+        while not (tmp_path / "started").exists():
+            assert launcher.poll() is None
+            time.sleep(0.05)
+        ranks = psutil.Process(launcher.pid).children(recursive=True)
+        launcher.kill()
+    assert len(ranks) >= 2
+    _, left = psutil.wait_procs(ranks, timeout=30)
+    assert not left
+
+
 @pytest.mark.parametrize("count", [0, -1, 2.0, True, "2"])
 def test_a_count_that_cannot_be_is_a_sentence(count):
     with pytest.raises(ValueError, match="ranks must be a positive whole number"):
@@ -362,7 +414,7 @@ def test_what_ranks_leave_says_why_there_is_no_result(monkeypatch, capsys, files
         (False, None, False, 180.0),  # seconds for meeting
     ],
 )
-@pytest.mark.parametrize("system", ["linux", "darwin"])
+@pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
 def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, started, ends, in_time, lasts, system):
     clock, seen = [0.0], []
 
@@ -390,9 +442,9 @@ def test_ranks_have_their_time_and_are_ended_after_it(monkeypatch, tmp_path, sta
     assert processes._launch(tmp_path, 9.0) == in_time
     environment, *ended = seen
     assert lasts <= clock[0] < lasts + 0.1 and ended == [12345, "closed"]
-    # On Linux what ranks say to each other stays on this machine.
+    # What ranks say to each other stays on this machine; on Windows, that is torch's own choice.
     assert environment["OMP_NUM_THREADS"] == "1"
-    assert environment.get("GLOO_SOCKET_IFNAME") == ("lo" if system == "linux" else None)
+    assert environment.get("GLOO_SOCKET_IFNAME") == {"linux": "lo", "darwin": "lo0"}.get(system)
 
 
 @pytest.fixture
@@ -547,34 +599,35 @@ def test_what_a_module_imports_at_first_sight_is_imported_before_the_ranks_split
         _launch._look_up(without_code)
 
 
+def test_torch_s_operators_are_sent_by_their_names():
+    aten = torch.ops.aten
+    several = (torch.ops, aten, aten.mm, aten.mm.default)
+    found, _ = pickle.loads(processes.pickled(lambda: several, ()))
+    assert all(one is other for one, other in zip(found(), several, strict=True))
+
+
 def own_rank():
     return dist.get_rank()
 
 
 def test_without_cloudpickle_a_function_is_found_by_its_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    assert processes._pickled(own_rank, (3,)) == pickle.dumps((own_rank, (3,)))
+    assert processes.pickled(own_rank, (3,)) == pickle.dumps((own_rank, (3,)))
 
 
 def test_what_a_rank_can_import_is_sent_by_its_name():
     for function in (measure.run_ranks, dist.get_rank, json.dumps):
-        assert pickle.loads(processes._pickled(function, ()))[0] is function
+        assert pickle.loads(processes.pickled(function, ()))[0] is function
     assert measure.run_ranks(dist.get_rank, device="cpu") == [0, 1]
     # What no path leads to is sent with its source.
     elsewhere = types.ModuleType("elsewhere")
     exec("def doubled(x): return 2 * x", vars(elsewhere))
     sys.modules["elsewhere"] = elsewhere
     try:
-        data = processes._pickled(elsewhere.doubled, ())
+        data = processes.pickled(elsewhere.doubled, ())
     finally:
         del sys.modules["elsewhere"]
     assert pickle.loads(data)[0](21) == 42
-
-
-def test_a_system_that_cannot_split_a_process_says_so(monkeypatch):
-    monkeypatch.delattr(os, "fork")
-    with pytest.raises(RuntimeError, match="run_ranks needs Linux or macOS"):
-        measure.run_ranks(own_rank)
 
 
 def test_what_is_sent_is_counted_when_nothing_more_is_on_its_way(monkeypatch):

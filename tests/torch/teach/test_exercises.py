@@ -3,14 +3,16 @@
 import copy
 import itertools
 import math
+import pickle
 from functools import cache
 
+import checked_here
 import pytest
 import torch
 
 from cs336kit.course import exercise as maintain
 from cs336kit.teach import exercises
-from cs336kit.teach.exercises import checking, running
+from cs336kit.teach.exercises import checking
 
 IDS = exercises.known_ids()
 TRIALS = checking.trials
@@ -43,7 +45,7 @@ def with_what_is_expected(found, name):
 @pytest.fixture
 def here(monkeypatch):
     """Known answers, which need no process of their own, are tried in this one."""
-    monkeypatch.setattr(running, "_can_fork", lambda: False)
+    checked_here.use(monkeypatch)
     monkeypatch.setattr(checking, "trials", with_what_is_expected)
 
 
@@ -256,3 +258,10 @@ def test_torch_s_own_adamw_is_no_answer_where_the_task_asks_for_math_alone():
 def test_no_two_counts_of_the_counter_s_cases_are_equal():
     counts = [right for _, _, right, _ in checking.trials(exercises.load("06.1"), "")]
     assert len({*counts}) == len(counts) > 5
+
+
+def test_of_what_an_exercise_compares_nothing_is_sent_to_another_process():
+    """Its arguments may share storage, which would not come along: the process makes them for itself."""
+    for id in ("03.1", "07.1"):
+        sent = pickle.dumps(exercises.load(id))
+        assert len(sent) < 200 and pickle.loads(sent) is exercises.load(id)

@@ -4,6 +4,7 @@ import os
 import sys
 from fractions import Fraction
 
+import checked_here
 import pytest
 
 from cs336kit.teach.exercises import core, exercise, load, running
@@ -16,7 +17,7 @@ IDS = ("01.2", "02.2", "05.5", "07.1", "07.2", "13.3", "19.1", "19.5")
 @pytest.fixture
 def here(monkeypatch):
     """Known answers, which need no process of their own, are tried in this one."""
-    monkeypatch.setattr(running, "_can_fork", lambda: False)
+    checked_here.use(monkeypatch)
 
 
 @pytest.fixture
@@ -83,8 +84,6 @@ def test_an_answer_that_loops_is_stopped_and_gets_the_cases_before(area, monkeyp
 
 
 def test_an_answer_that_ends_its_process_gets_the_cases_before(area, capsys):
-    if not running._can_fork():
-        pytest.skip("it would end this process")
     assert area(lambda width, height: os._exit(3) if width == 6 else width * height) == 4
     assert "ended the process that it ran in, with exit code 3.\nCases passed: 2 of 4." in capsys.readouterr().out
 
@@ -105,9 +104,6 @@ def test_cases_that_a_function_without_a_body_meets_count_for_nothing_if_it_loop
 
 
 def test_an_answer_that_writes_a_file_is_stopped(area, tmp_path, capsys):
-    if not running._can_fork():
-        pytest.skip("only a process of its own is guarded")
-
     def writes(width, height):
         (tmp_path / "note.txt").write_text("I was here")
         return width * height
