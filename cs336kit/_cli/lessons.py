@@ -37,6 +37,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     ),
     "refresh": ("refresh:store", "run the lessons, and store their outputs", "numbers", "fresh"),
     "readme": ("lessons:write_readme", "write the table of lessons in README.md"),
+    "titles": ("titles:edit", "show the titles of slides to edit, or store them", "numbers", "from"),
     "links": ("links:write", "write links to Colab, Binder and the pages of OWNER/NAME on GitHub", "numbers"),
     "claims": ("claims_page:write", "compute and store the values that settle the claims"),
 }
@@ -55,6 +56,7 @@ def run(arguments: list[str]) -> int:
     add("action", nargs="?", default="list", choices=ACTIONS, metavar="ACTION", help="one of the actions below")
     add("numbers", nargs="*", metavar="NN", help="numbers of lessons, such as 02; none means all")
     add("--into", type=Path, metavar="FOLDER", help="write here instead of the folder named below")
+    add("--from", type=Path, metavar="FILE", help="titles: store what this file says, in the form that is shown")
     add("--fresh", action="store_true", help="refresh: also measure again what depends on the machine")
     add("--yes", action="store_true", help="reset: do not ask")
     asked = parser.parse_args(arguments)
@@ -62,15 +64,17 @@ def run(arguments: list[str]) -> int:
     _, _, *takes = ACTIONS[asked.action]
     if asked.numbers and "numbers" not in takes:
         parser.error(f"{asked.action} is for all lessons: leave the numbers out")
-    for name, written in {"into": "--into", "fresh": "--fresh", "yes": "--yes", "options": "what follows --"}.items():
+    written = {name: f"--{name}" for name in ("into", "from", "fresh", "yes")} | {"options": "what follows --"}
+    for name, option in written.items():
         if getattr(asked, name) and name not in takes:
             with_it = ", ".join(other for other, what in ACTIONS.items() if name in what[2:])
-            parser.error(f"{written} is for {with_it}, and not for {asked.action}: leave it out")
+            parser.error(f"{option} is for {with_it}, and not for {asked.action}: leave it out")
     here = Path.cwd()
     with in_clone(needed=asked.action not in ANYWHERE):
         if Path.cwd() != here:
             # Paths that were given still mean what they meant here; a bare name is that of a lesson, owner/name no path.
-            asked.into = asked.into and here / asked.into
+            for name in ("into", "from"):
+                setattr(asked, name, getattr(asked, name) and here / getattr(asked, name))
             paths = {
                 name: str(here / name) for name in asked.numbers if os.path.dirname(name) and (here / name).exists()
             }

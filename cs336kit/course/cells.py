@@ -70,6 +70,16 @@ def unfolded(text: str) -> str:
     return text.removeprefix(FOLD).removesuffix(FOLD_END) if text.startswith(FOLD) else text
 
 
+#: What an author may write for the slide that a cell begins, in its metadata: everything else there is generated.
+WRITTEN = ("title", "notes")
+
+
+def for_slide(cell: Cell) -> dict[str, str]:
+    """What the author wrote for the slide that this cell begins: its ``title``, or ``notes`` for the speaker."""
+    found = cell.get("metadata", {}).get("slideshow", {})
+    return {name: found[name] for name in WRITTEN if found.get(name)}
+
+
 def where(cell: Cell) -> str:
     """The name of a cell for a sentence about it: the number that JupyterLab shows, and its first words."""
     first = next(iter(source(cell).strip().splitlines()), "")

@@ -202,7 +202,8 @@ def metadata(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for cell, role in zip(cells, roles(cells), strict=True):
         tags = kind.tags(cell)
-        data: dict[str, Any] = {"slideshow": {"slide_type": role}} | ({"tags": tags} if tags else {})
+        data: dict[str, Any] = {"slideshow": {"slide_type": role} | kind.for_slide(cell)}
+        data |= {"tags": tags} if tags else {}
         if "solution" in tags:
             data["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
         # The code of an answer often says how it is found; its output folds itself. An aside is what a lesson needs and is

@@ -68,7 +68,8 @@ def normalize(notebook: Any) -> Any:
     notebook.cells = _filled(notebook)
     kind.identify(notebook.cells)
     for cell in notebook.cells:
-        cell.metadata = {"tags": kind.tags(cell)} if kind.tags(cell) else {}
+        told = kind.for_slide(cell)
+        cell.metadata = ({"tags": kind.tags(cell)} if kind.tags(cell) else {}) | ({"slideshow": told} if told else {})
     return notebook
 
 
@@ -157,6 +158,15 @@ def store(names: list[str], fresh: bool = False) -> int:
 def rewrite(path: Path) -> bool:
     """Write a lesson's generated parts (times, links, map, slides, folds) anew, without running it; whether it changed."""
     before, notebook = _read(path)
+    pages.write(notebook, path, every(path.parent))
+    return _replace(path, notebook, before)
+
+
+def retitle(path: Path, told: dict[str, dict[str, str]]) -> bool:
+    """Store titles and notes of slides in the cells with these ids, an empty one to remove it; whether the file changed."""
+    before, notebook = _read(path)
+    for cell in notebook.cells:
+        cell.metadata.setdefault("slideshow", {}).update(told.get(cell.id, {}))
     pages.write(notebook, path, every(path.parent))
     return _replace(path, notebook, before)
 

@@ -16,8 +16,10 @@ SLIDE_LINES, ROOM = 15, 18
 #: Letters that a line of text holds, and the lines that a figure counts for.
 LETTERS, FIGURE = 80, 15
 
-#: Text that begins a slide of its own below a heading.
-_OWN_SLIDE = ("### ", "**Your prediction.**", "**The card**", "**Discuss**", "**Read on**")
+#: Text that begins a slide of its own.
+CARD = "**The card**"
+EXERCISE = "### Exercise "
+_OWN_SLIDE = (EXERCISE, "**Your prediction.**", CARD, "**Discuss**")
 #: What a reader works on appears with its question; a fragment waits for the next key.
 _WITH_IT = {"prediction", "exercise"}
 #: Cells that draw the reader's own guesses, of which slides have none.
@@ -25,12 +27,12 @@ _READERS_OWN = ("teach.calibration()",)
 
 
 def roles(cells: Sequence[Cell]) -> list[str]:
-    """The slide role of every cell: a question is on one slide and its answer on the next.
+    """The slide role of every cell: a question is on one slide and its answer on the next, and a heading opens its part alone.
 
     Bold sentences, lists and formulas are on the slide, other prose is for the speaker.
     """
     found: list[str] = []
-    lines, height, further, imports, shown, titled = 0, 0, False, True, False, False
+    lines, height, further, imports, shown, opening = 0, 0, False, True, False, ""
     for place, cell in enumerate(cells):
         # On a slide nothing is folded: the next key opens it.
         text, tags = kind.unfolded(kind.source(cell)), {*kind.tags(cell)}
@@ -44,16 +46,21 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         if further or tags & {"solution", "page", "verdict", "aside"} or (code and imports) or text in _READERS_OWN:
             role, imports = "skip", imports and (not code or "page" in tags)
         elif not code and text.startswith(("# ", "## ")):
-            role, titled = "slide", text.startswith("# ")
+            role, opening = "slide", text.split()[0]
+        elif not code and text.startswith("### ") and not text.startswith(EXERCISE):
+            # It is for a reader; on slides, the title of the next one says more.
+            role, opening = "notes", "###"
         elif not (code or on_slide(text)):
             role = "notes"
         else:
-            # The title and the question of the lesson are alone on a slide.
-            alone = "answer" in tags or text.startswith(_OWN_SLIDE) or (code and titled)
+            # The lesson's question stands below its title, and the card below the last heading.
+            own = text.startswith(_OWN_SLIDE)
+            stays = {"#": not (code or own), "##": text.startswith(CARD)}.get(opening)
+            alone = not stays if opening else own or "answer" in tags
             plain = tags & _WITH_IT or not shown
             role = "subslide" if (alone or over) and height else "-" if plain else "fragment"
         if role in ("slide", "subslide"):
-            titled = titled and role == "slide"
+            opening = opening if role == "slide" else ""
             lines, height, shown = 0, 0, False
         if role not in ("skip", "notes"):
             lines, height, shown = lines + length, height + takes, shown or role != "slide"

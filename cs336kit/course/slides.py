@@ -1,14 +1,14 @@
 """The lessons as slides that need no network: ``cs336kit lessons slides 02``; a browser opens build/slides/index.html."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from cs336kit._replacing import write_whole
-from cs336kit.course import lessons, pages
+from cs336kit.course import cells as kind
+from cs336kit.course import lessons, pages, slide_cells
 from cs336kit.course.cells import Cell
-from cs336kit.course.slide_cells import notebook
 
 BUILD = Path("build/slides")
 MODULES = Path("node_modules")
@@ -50,6 +50,39 @@ def write(names: list[str], into: Path = BUILD) -> str:
     write_whole(into / "index.html", _listing(there))
     what = f"{len(chosen)} lessons" if len(chosen) > 1 else pages.title(chosen[0])
     return f"The slides of {what} are written: open {into / 'index.html'} in a browser."
+
+
+def notebook(path: Path) -> Any:
+    """A lesson for nbconvert: cells that fit on slides, with their roles and the speaker's notes."""
+    import nbformat
+
+    lesson = nbformat.read(path, as_version=4).cells
+    told = list(_written(lesson, pages.title(path)))
+    kind.identify(told)
+    metadata = {**lessons.METADATA, "title": f"{pages.title(path)} · slides"}
+    return nbformat.from_dict({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": told})
+
+
+def _written(lesson: Sequence[Cell], title: str) -> Iterator[Cell]:
+    """The cells on the slides, with a cell of notes after the first one of each slide."""
+    from nbformat.v4 import new_markdown_cell
+
+    place = title
+    for here in slide_cells.slides(lesson):
+        text = kind.source(here.first) if here.headed else ""
+        opening = text.startswith("# ") or (text.startswith("## ") and len(here.cells) == 1)
+        if text.startswith("## "):
+            place = f"{title}  ·  {here.title}"
+        about = {"where": place + "  ·  continued" * here.continued, "size": "opening" if opening else ""}
+        cells = here.cells
+        if here.title and not here.headed:
+            heading = new_markdown_cell(f"### {here.title}")
+            cells = [(heading, cells[0][1]), (here.first, "-"), *cells[1:]]
+        for number, (cell, role) in enumerate(cells):
+            data = {"slide_type": role, "data": {} if number else about}
+            yield {**cell, "metadata": {**cell["metadata"], "slideshow": data}}
+            if not number and here.notes:
+                yield new_markdown_cell("\n\n".join(here.notes), metadata={"slideshow": {"slide_type": "notes"}})
 
 
 def deck(path: Path) -> str:

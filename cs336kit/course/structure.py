@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit.course import cells as kind
-from cs336kit.course import exempt, flow, pages, spoilers
+from cs336kit.course import exempt, flow, pages, slide_cells, spoilers
 from cs336kit.course.cells import Cell
 from cs336kit.course.lessons import METADATA, every
 from cs336kit.course.outputs import text_of
@@ -111,6 +111,7 @@ def _counts(notebook: Notebook) -> Iterator[str]:
 
 
 def _slides(notebook: Notebook) -> Iterator[str]:
+    yield from slide_cells.untitled(notebook["cells"])
     # Cells that are too much together are on several slides (`roles`).
     for cell, role in zip(notebook["cells"], roles(notebook["cells"]), strict=True):
         lines = len(cell["source"].splitlines())

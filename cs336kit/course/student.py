@@ -60,6 +60,9 @@ def without_answers(cells: Sequence[Cell], beside: Collection[str]) -> list[Cell
                 r"\[([^\]]*)\]\((\d\d_\w+\.ipynb)(#[^)]*)?\)", lambda m: m[0] if m[2] in beside else m[1], text
             )
         data = {key: value for key, value in cell["metadata"].items() if key in KEPT}
+        # A slide's title says what it shows, which may be an answer.
+        if "slideshow" in data:
+            data["slideshow"] = {key: value for key, value in data["slideshow"].items() if key not in kind.WRITTEN}
         bare: Cell = {"cell_type": cell["cell_type"], "metadata": data, "source": text}
         found.append(bare | ({"execution_count": None, "outputs": []} if cell["cell_type"] == "code" else {}))
     kind.identify(found)

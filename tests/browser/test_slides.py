@@ -9,7 +9,7 @@ from jupyter_browser import PATIENCE, files
 from cs336kit.course import lessons, roles, slides
 
 #: No letter on a slide has fewer pixels, and no slide is drawn at a smaller multiple of its normal size; a page of a slide.
-READABLE, SMALLEST = 16, 0.8
+READABLE, SMALLEST = 16, 0.75
 WIDTH, HEIGHT, SIDE, BOTTOM = 1280, 720, 56, 44
 AXE = Path("node_modules/axe-core/axe.min.js")
 #: All slides of a deck are laid out at once, and the edges of what is on each of them are measured.
@@ -24,6 +24,8 @@ LAYOUT = """slides => {
     const box = slide.getBoundingClientRect();
     const found = { left: 999, right: 0, bottom: 0, letters: 999, lines: 0, broken: 0, scrolls: 0 };
     found.text = slide.innerText.slice(0, 80);
+    const title = slide.dataset.size ? null : slide.querySelector("h2, h3");
+    found.title = title && [title.getBoundingClientRect().top - box.top, getComputedStyle(title).fontSize];
     found.by = parseFloat(getComputedStyle(slide).getPropertyValue("--by"));
     const take = (node) => node.nodeType === 1 && node.matches(unseen) ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT;
     const walk = document.createTreeWalker(slide, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, take);
@@ -126,13 +128,14 @@ def turn_to(page, selector):
 
 
 def test_nothing_runs_over_a_slide_and_everything_can_be_read(page, address):
-    found, sizes = [], []
+    found, sizes, titles = [], [], set()
     for path in lessons.find([]):
         opened(page, address, path)
         assert page.locator("mjx-merror").count() == 0
         for number, slide in enumerate(page.evaluate(LAYOUT, SLIDES), 1):
             where = f"{path.stem}, slide {number}, {slide['text']!r}"
             sizes.append(slide["by"])
+            titles |= {tuple(slide["title"])} if slide["title"] else set()
             if runs_over(slide):
                 found.append(f"{where} runs over: {slide['right']:.0f} × {slide['bottom']:.0f}")
             if slide["by"] < SMALLEST or slide["letters"] < READABLE:
@@ -145,6 +148,8 @@ def test_nothing_runs_over_a_slide_and_everything_can_be_read(page, address):
                 if not figure["alt"] or not figure["width"] or figure["scale"] < SMALLEST:
                     found.append(f"{where} has a figure that is not seen: {figure}")
     assert found == [] and len(sizes) > 20 * len(lessons.find([]))
+    # Except where a part opens, a title has one place and one size.
+    assert len(titles) == 1
     # What has room is larger than normal: more than half of the slides.
     assert sorted(sizes)[len(sizes) // 2] > 1.1
 

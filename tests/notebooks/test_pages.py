@@ -124,7 +124,7 @@ def test_a_question_stands_on_one_slide_and_its_answer_on_the_next():
     cells += [*prediction(), code("z", "verdict"), text("### Exercise 09.1 ★ 5 min · a"), code("e", "exercise")]
     cells += [code("s", "solution"), code("a", "aside"), text("## Further"), code("f")]
     assert pages.roles(cells) == [
-        *("slide", "skip", "slide", "notes", "-", "subslide", "subslide", "-", "subslide"),
+        *("slide", "skip", "slide", "notes", "subslide", "subslide", "subslide", "-", "subslide"),
         *("skip", "subslide", "-", "skip", "skip", "skip", "skip"),
     ]
 

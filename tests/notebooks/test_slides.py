@@ -12,7 +12,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from cs336kit.cli import main
 from cs336kit.course import cells as kind
-from cs336kit.course import lessons, pages, roles, slide_cells, slides
+from cs336kit.course import lessons, pages, refresh, roles, slide_cells, slides, student, titles
+from cs336kit.teach import exercises
 
 TABLE = (
     "<table><thead><tr><th>n</th></tr></thead>\n<tbody>\n"
@@ -86,19 +87,23 @@ def test_a_deck_says_all_that_is_core_and_asks_no_other_host(course, capsys):
 
 
 def test_the_speaker_is_told_the_prose_the_minutes_and_what_to_discuss(course):
-    page = slide_cells.notebook(course / "notebooks/09_toy.ipynb")
+    page = slides.notebook(course / "notebooks/09_toy.ipynb")
     nbformat.validate(page)
     assert (page.nbformat, page.nbformat_minor) == (4, 5) and page.metadata.title == "09 Toy · slides"
     notes = [cell.source for cell in page.cells if cell.metadata.slideshow.slide_type == "notes"]
-    assert notes == [
+    assert notes[:2] == [
         "**Minute 0 of 1**, and 0 of 8 minutes of exercises.\n\nA word in private.\n\n**Discuss**\n- Why so?",
         "**Minute 0 of 1**, and 0 of 8 minutes of exercises.\n\nSee [another](08_other.html).",
     ]
+    mistakes = [sentence for exercise in [exercises.load("09.1")] for sentence in exercise.mistakes.values()]
+    # The table is on several slides.
+    assert {*notes[2:-2]} == {notes[1]} and notes[-1] == "**Minute 1 of 1**, and 8 of 8 minutes of exercises."
+    assert notes[-2].startswith("**8 minutes.** ") and {f"- {each}" for each in mistakes} <= {*notes[-2].splitlines()}
 
 
 def test_no_deck_of_the_course_gives_a_solution_or_verdict_away_and_each_asks_its_question():
     for path, cells in lessons.every():
-        told = slide_cells.notebook(path).cells
+        told = slides.notebook(path).cells
         first = [cell.source for cell in told if cell.metadata.slideshow.slide_type != "notes"][:2]
         shown = {line for cell in told for line in cell.source.splitlines()}
         assert first == [kind.source(cells[0]).splitlines()[0], f"**{pages.question(cells)}**"]
@@ -112,14 +117,152 @@ def test_no_deck_of_the_course_gives_a_solution_or_verdict_away_and_each_asks_it
 
 def test_a_heading_that_stands_alone_opens_its_part_and_every_slide_says_where_it_is():
     cells = [text("# 09 · A"), code("import torch"), text("Private."), text("## 1 · One"), text("Prose.")]
-    cells += [text("## 2 · Two"), code("x = 1"), text("**Discuss**\n- So?")]
-    told = [cell for cell in slide_cells._told(cells, cells, "09 Toy") if cell["metadata"]["slideshow"].get("data")]
+    cells += [text("## 2 · Two"), entitled(code("x = 1"), title="It is"), text("## 3 · Three")]
+    cells += [text("**The card**\n- a"), text("**Discuss**\n- So?")]
+    told = [cell for cell in slides._written(cells, "09 Toy") if cell["metadata"]["slideshow"].get("data")]
     assert [(cell["source"], *cell["metadata"]["slideshow"]["data"].values()) for cell in told] == [
         ("# 09 · A", "09 Toy", "opening"),
         ("## 1 · One", "09 Toy  ·  1 · One", "opening"),
-        ("## 2 · Two", "09 Toy  ·  2 · Two", ""),
-        ("**Discuss**\n- So?", "09 Toy  ·  2 · Two", ""),
+        ("## 2 · Two", "09 Toy  ·  2 · Two", "opening"),
+        ("### It is", "09 Toy  ·  2 · Two", ""),
+        # The card is the only thing that stands below a heading.
+        ("## 3 · Three", "09 Toy  ·  3 · Three", ""),
+        ("### Discuss", "09 Toy  ·  3 · Three", ""),
     ]
+
+
+def told_on(*cells):
+    """The title of every slide, whether it continues the one before, and its notes without the minutes."""
+    found = slide_cells.slides([text("# 09 · A"), code("import torch"), *cells])
+    return [(one.title, one.continued, [n for n in one.notes if "**Minute" not in n]) for one in found[1:]]
+
+
+def entitled(cell, **words):
+    cell.metadata.slideshow = words
+    return cell
+
+
+def test_a_slide_is_titled_by_a_heading_by_its_author_or_by_what_it_asks_for():
+    cells = [text("## 1 · One"), entitled(code("x\n" * 16), title="A is B"), code("# y\n" * 16)]
+    cells += [text("**Your prediction.** How many?"), code("guess = ...", "prediction")]
+    cells += [text("### Exercise 09.1 ★ 8 min · build it"), text("**The card** · of A\n- a"), text("**Discuss**\n- b")]
+    found = ["1 · One", "A is B", "", "Your prediction", "Exercise 09.1 ★ 8 min · build it", "The card", "Discuss"]
+    assert [title for title, _, _ in told_on(*cells)] == found
+    cells[:1] = [text("# 09 · A"), code("import torch"), cells[0]]
+    written = [cell["source"] for cell in slides._written(cells, "09 Toy") if cell["cell_type"] == "markdown"]
+    # A name in bold is not repeated below the title that it gives.
+    assert {"### A is B", "### Your prediction", "How many?", "### The card", "of A\n- a", "- b"} <= {*written}
+    own = entitled(text("**Your prediction.** How many?"), title="A question")
+    written = [cell["source"] for cell in slides._written([text("## 1 · One"), code("x"), code("y"), own], "09 Toy")]
+    assert written[-2:] == ["### A question", "**Your prediction.** How many?"]
+
+
+def test_what_is_continued_on_a_slide_repeats_its_title_and_its_notes():
+    table = entitled(code("x", text_html=TABLE), title="It rises")
+    # Code and a third of the table are on one slide, the rest on two, with the notes of the first.
+    found = told_on(text("## 1 · One\n\nFirst."), table)
+    assert found == [("1 · One", False, []), ("It rises", False, ["First."])] + [("It rises", True, ["First."])] * 2
+    assert told_on(text("## 1 · One\n\nFirst."), table, text("It rises."))[-1] == ("It rises", True, ["It rises."])
+    cells = [text("# 09 · A"), code("import torch"), text("## 1 · One"), table]
+    written = [cell for cell in slides._written(cells, "09 Toy") if cell["source"] == "### It rises"]
+    where = [cell["metadata"]["slideshow"]["data"]["where"] for cell in written]
+    assert where == ["09 Toy  ·  1 · One"] + ["09 Toy  ·  1 · One  ·  continued"] * 2
+    # A heading's own text may need a second slide, too.
+    assert [one[:2] for one in told_on(text("## 1 · One\n\n" + "\n".join(["- a"] * 18)))] == [
+        ("1 · One", False),
+        ("1 · One", True),
+    ]
+
+
+LONG = "x\n" * 16
+
+
+@pytest.mark.parametrize(
+    ("said", "behind", "introduction"),
+    [
+        (["A.\n\nB."], ["A."], ["B."]),
+        (["A.", "B.", "C."], ["A.", "B."], ["C."]),
+        (["A."], ["A."], []),
+        (["A:"], [], ["A:"]),
+        (["A.", "```\nx\n\ny\n```"], ["A."], ["```\nx\n\ny\n```"]),
+        (["A.", kind.FOLD + "B." + kind.FOLD_END], ["A.", "B."], []),
+    ],
+)
+@pytest.mark.parametrize("shown", [code(LONG), text("**Your prediction.** How?")])
+def test_the_last_paragraph_before_a_slide_introduces_it(said, behind, introduction, shown):
+    found = told_on(text("## 1 · One"), entitled(code("z\n" * 16), title="Z"), *map(text, said), shown)
+    assert [notes for _, _, notes in found[1:]] == [behind, introduction]
+
+
+def test_a_single_paragraph_introduces_a_slide_if_the_one_before_has_notes():
+    first = entitled(code("z\n" * 16), notes="Say this.")
+    cells = [text("## 1 · One"), first, text("A."), code(LONG), text("B."), text("> **Trap.** " + "x" * 800)]
+    # A trap introduces itself, as a heading does.
+    assert [notes for _, _, notes in told_on(*cells)][1:] == [["Say this."], ["A.", "B."], []]
+    cells = [text("## 1 · One"), first, text("A."), text("B."), text("## 2 · Two")]
+    assert [notes for _, _, notes in told_on(*cells)][1:] == [["Say this.", "A.", "B."], []]
+
+
+def test_what_follows_an_exercise_is_about_the_next_slide():
+    cells = [text("## 1 · One"), text("### Exercise 09.1 ★ 8 min · build it"), code("...", "exercise")]
+    found = told_on(*cells, code("secret", "solution"), text("A."), text("B."), code(LONG))
+    assert found[-1] == ("", False, ["A.", "B."]) and "mistakes" in found[-2][2][0]
+    # The kit does not check this one.
+    assert told_on(text("### Exercise 98.1 ★ 8 min · build it"))[-1][2] == ["**8 minutes.**"]
+
+
+def test_a_heading_for_readers_ends_a_slide_and_is_on_none():
+    cells = [text("## 1 · One"), code("a"), text("A."), text("B."), text("### A clock\n\nC.\n\nD."), code("b")]
+    found = told_on(*cells)
+    assert found == [("1 · One", False, []), ("", False, ["A.", "B."]), ("", False, ["C.", "D."])]
+    assert roles.roles(cells[4:]) == ["notes", "skip"]
+
+
+def test_slides_without_title_or_notes_are_named_and_titles_without_a_slide():
+    cells = [text("# 09 · A"), code("import torch"), text("## 1 · One"), entitled(code("# y\n" * 16), title="A is B")]
+    assert [*slide_cells.untitled(cells)] == ["cell of code ('# y') begins slide 3, which has no notes"]
+    cells[3:] = [code("y\n" * 16), entitled(text("Prose."), title="Lost"), text("So.\n\n**Your prediction.** How?")]
+    assert [*slide_cells.untitled(cells)] == [
+        "cell of code ('y') begins slide 3, which has no title",
+        "cell of text ('Prose.') has a title or notes for a slide but begins none",
+        "cell of text ('So.') asks for a prediction further down, which slides do not show: begin a cell with it",
+    ]
+
+
+def test_titles_are_edited_as_text_and_stay_when_a_lesson_is_stored(course, capsys):
+    path = course / "notebooks/09_toy.ipynb"
+    refresh.rewrite(path)
+
+    def edit(*arguments):
+        code = main(["lessons", "titles", "9", *arguments])
+        return code, "".join(capsys.readouterr())
+
+    code, shown = edit()
+    lines = [line for line in shown.splitlines() if line and not line.startswith("#")]
+    # The output is too long for the slide of its code, and on its slide and the next.
+    assert code == 0 and [line[12:] for line in lines] == [" title: "] * len(lines) != []
+    file = course / "titles.txt"
+    file.write_text(shown.replace(" title: ", " title: It rises"))
+    assert edit("--from", str(file)) == (0, "stored in 09_toy.ipynb\n")
+    assert edit("--from", str(file)) == (0, "nothing has changed\n")
+    assert not [*slide_cells.untitled(lessons.read(path))] and edit()[1].count("title: It rises\n") == len(lines)
+    stored = refresh.normalize(nbformat.read(path, as_version=4))
+    assert sum("slideshow" in cell.metadata for cell in stored.cells) == len(lines)
+    # What a slide says may be an answer.
+    assert "It rises" not in str(student.without_answers(lessons.read(path), []))
+    file.write_text(f"{lines[0]}")
+    assert edit("--from", str(file))[0] == 0 and edit()[1].count("title: It rises") == len(lines) - 1
+    id = lines[0][:12]
+    for wrong, why in {
+        "nonsense": "has a line that is not",
+        "0123456789ab title: A": "names the cell 0123456789ab",
+        f"{id} title: {'A' * 71}": "has a title of 71 characters",
+    }.items():
+        file.write_text(f"{id} title: Not stored\n{wrong}\n")
+        before = path.read_bytes()
+        assert edit("--from", str(file))[0] == 2 and path.read_bytes() == before
+        with pytest.raises(ValueError, match=why):
+            titles.edit(["9"], file)
 
 
 def test_the_speaker_knows_how_many_minutes_have_passed():
@@ -188,11 +331,11 @@ def test_a_slide_has_15_lines_of_code_and_18_of_everything():
     def roles_of(*cells):
         return roles.roles([text("# 09 · A"), code("import torch"), text("## 1 · B"), *cells])[3:]
 
-    assert roles_of(code("x\n" * 8), code("x\n" * 7)) == ["-", "fragment"]
-    assert roles_of(code("x\n" * 8), code("x\n" * 8)) == ["-", "subslide"]
-    # The heading and the code take a line each.
-    assert roles_of(code("x", text_plain="y\n" * 16)) == ["-"]
-    assert roles_of(code("x", text_plain="y\n" * 17)) == ["subslide"]
+    assert roles_of(code("x\n" * 8), code("x\n" * 7)) == ["subslide", "fragment"]
+    assert roles_of(code("x\n" * 8), code("x\n" * 8)) == ["subslide", "subslide"]
+    # Each code takes a line.
+    assert roles_of(code("x"), code("x", text_plain="y\n" * 16)) == ["subslide", "fragment"]
+    assert roles_of(code("x"), code("x", text_plain="y\n" * 17)) == ["subslide", "subslide"]
 
 
 def test_what_stands_on_a_slide_by_its_first_letters():
@@ -202,7 +345,7 @@ def test_what_stands_on_a_slide_by_its_first_letters():
 
 def test_a_fragment_waits_only_below_something_that_is_seen():
     cells = [text("# 09 · A"), code("import torch"), code("a"), text("## 1 · B"), code("c"), code("d"), text("**e.**")]
-    assert roles.roles(cells) == ["slide", "skip", "subslide", "slide", "-", "fragment", "fragment"]
+    assert roles.roles(cells) == ["slide", "skip", "subslide", "slide", "subslide", "fragment", "fragment"]
     # Also where there is no title.
     assert roles.roles([code("import torch"), code("a"), code("b")]) == ["skip", "-", "fragment"]
     assert roles.roles([code("import torch"), code("x\n" * 16)]) == ["skip", "-"]

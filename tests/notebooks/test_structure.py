@@ -314,6 +314,7 @@ def test_a_lie_is_seen(lesson, lie):
         ),
         (lambda n: prose_below(n).metadata.slideshow.update(slide_type="skip"), "has the wrong slide role or fold"),
         (lambda n: code(n, "solution").metadata.pop("jupyter"), "has the wrong slide role or fold: run"),
+        (lambda n: code(n, "answer").metadata.slideshow.pop("title"), "which has no title"),
     ],
 )
 def test_what_is_generated_is_up_to_date(lesson, change, said):
@@ -473,7 +474,7 @@ def test_what_no_rule_means():
         "commented out",
         "alt text",
         "exclamation",
-        "notes",
+        "has seen no notes",
     ):
         assert said not in found
 

@@ -16,7 +16,8 @@ window.addEventListener("storage", () => dark.show());
 // Everything on a slide, text and figures, is drawn at the largest multiple of its normal size at which nothing runs over.
 function fit(slide) {
   const figures = [...slide.querySelectorAll("img")];
-  const alone = figures.length > 0 && !slide.innerText.trim();
+  const title = slide.querySelector("h2, h3")?.innerText ?? "";
+  const alone = figures.length > 0 && slide.innerText.trim() === title.trim();
   slide.classList.toggle("alone", alone);
   const fits = (by) => {
     slide.style.setProperty("--by", by);
