@@ -30,7 +30,7 @@ def lab(names: list[str], options: list[str]) -> int:
         # read the system's own PATH.
         command.append(f"--ServerApp.terminado_settings=shell_command=['{os.environ.get('SHELL') or 'sh'}']")
     command += [f"--LabApp.default_url=/lab/tree/{copies.COPIES}/{first}", *options]
-    with subprocess.Popen(command, env={**os.environ, **_settings(Path.cwd())}) as server:
+    with subprocess.Popen(command, env={**os.environ, **settings(Path.cwd())}) as server:
         while True:
             try:
                 return server.wait()
@@ -38,7 +38,7 @@ def lab(names: list[str], options: list[str]) -> int:
                 continue
 
 
-def _settings(clone: Path) -> dict[str, str]:
+def settings(clone: Path) -> dict[str, str]:
     """Environment variables of JupyterLab and its kernels."""
 
     def before(variable: str, folder: str) -> str:

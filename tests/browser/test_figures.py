@@ -1,6 +1,5 @@
 """Figures as a reader meets them: with a name, no wider than the page, also in a notebook that is not trusted."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,9 @@ from jupyter_browser import serving
 from nbformat.sign import NotebookNotary
 
 from cs336kit import teach
+from cs336kit.course import lab
 
-MAKEFILE = Path(__file__).parents[2] / "Makefile"
+ROOT = Path(__file__).parents[2]
 
 NAME = "A loss that falls from five to three in eight steps, a little more slowly at the end."
 
@@ -64,8 +64,7 @@ def dark(desk, tmp_path_factory):
     theme = settings / "@jupyterlab/apputils-extension/themes.jupyterlab-settings"
     theme.parent.mkdir(parents=True)
     theme.write_text('{"theme": "JupyterLab Dark"}')
-    lab = re.search(r"^lab: export JUPYTER_PATH := \$\(CURDIR\)(\S+?)\$\(if", MAKEFILE.read_text(), flags=re.M)[1]
-    own = {"JUPYTERLAB_SETTINGS_DIR": str(settings), "JUPYTER_PATH": f"{MAKEFILE.parent}{lab}"}
+    own = {"JUPYTERLAB_SETTINGS_DIR": str(settings), "JUPYTER_PATH": lab.settings(ROOT)["JUPYTER_PATH"]}
     signatures = tmp_path_factory.mktemp("signatures")
     with serving(folder, f"--NotebookNotary.data_dir={signatures}", **own) as address:
         yield type(desk)(folder, address, desk.browser, NotebookNotary(data_dir=str(signatures)))
