@@ -204,7 +204,9 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     # Without a result, an answer is judged by what it did.
     named = f"For {label}: " if result is None and found.observe else f"For {label} you returned {show(result)}: "
     sentences = dict(enumerate(found.mistakes.values()))
-    alike = [i for i in sentences if differ(given[-1], wrong[i], tolerance) is None]
+    # A mistake explains every case so far, those that passed among them.
+    so_far = [(value, wrong) for value, (*_, wrong) in zip(given, trials, strict=False)]
+    alike = [i for i in sentences if all(differ(value, wrong[i], tolerance) is None for value, wrong in so_far)]
     say("not yet", named + sentences[alike[0]] if alike else unknown)
     if not alike:
         return None
