@@ -86,14 +86,21 @@ def _part_difference(parts: dict[str, tuple[Any, Any]], tolerance: float) -> str
 
 
 def plain(value: Any) -> Any:
-    """The value as a plain int, float, bool, tuple, list or dict, if it is a subclass of one, NumPy's, or a scalar tensor."""
-    if (_is_tensor(value) and value.ndim == 0) or type(value).__module__ == "numpy":
+    """The value as a plain int, float, bool, tuple, list or dict, if it is a subclass of one, NumPy's, or a tensor."""
+    if _is_tensor(value) or type(value).__module__ == "numpy":
         return value.tolist()
     kinds: Any = ((int, int.__index__), (float, float.__float__), (tuple, tuple.__iter__), (list, list.__iter__))
     for kind, read in kinds:
         if isinstance(value, kind) and type(value) not in (kind, bool):
             return kind(read(value))
     return dict(dict.items(value)) if isinstance(value, dict) else value
+
+
+def whole(value: Any) -> Any:
+    """The next whole number, where a fraction is as good an answer; as it is if it is not above 1, or no number."""
+    number = plain(value)
+    # A product of floats may lie just above the whole number that it is.
+    return math.ceil(number * (1 - 1e-9)) if type(number) in (int, float) and 1 < number < math.inf else value
 
 
 def _tensor_difference(given: Any, expected: Any, tolerance: float) -> str | None:

@@ -8,6 +8,9 @@ from cs336kit.teach.exercises.core import exercise
 
 @exercise(
     "07.1",
+    # In floats, the difference of two nearly equal numbers may miss a huge batch by one.
+    observe=lambda tokens, args: float(tokens) if tokens and tokens > 1e5 else tokens,
+    tolerance=1e-5,
     cases={
         "an A100, D = 8192": (153, 8192, 2),
         "an H100, D = 8192": (295, 8192, 2),

@@ -107,7 +107,10 @@ def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
     ),
     checked="one to four ranks with uneven columns, one token, and logits so large that exp of them is inf.",
     tolerance=1e-4,
-    avoid=("cat", "concat", "concatenate", "hstack", "cross_entropy"),
+    avoid=(
+        *("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack", "row_stack", "block_diag", "pad"),
+        *("cross_entropy", "CrossEntropyLoss"),
+    ),
 )
 def divided_loss(logits, targets, *, highest=True, missing=False, total=False):
     top = torch.stack([part.max(dim=1).values for part in logits]).amax(0) if highest else torch.zeros(len(targets))
