@@ -96,7 +96,7 @@ def decide(found: Exercise, answer: Any) -> tuple[str, str]:
     for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):
         if _meant(given, lower(wrong), found.tolerance):
             return "not yet", f"You answered {shorten(answer)}: {sentence}"
-    return "not yet", _undecided(answer, found.reference(), found.tolerance)
+    return "not yet", _undecided(answer, found.reference(), found.tolerance, found.labels)
 
 
 def lower(answer: Any) -> Any:
@@ -117,7 +117,7 @@ def paired(answer: Any, right: Any) -> list[tuple] | None:
     return list(zip(answer, right, strict=True))
 
 
-def _undecided(answer: Any, right: Any, tolerance: float) -> str:
+def _undecided(answer: Any, right: Any, tolerance: float, labels: tuple[int, ...]) -> str:
     """Which part of a decision is not right, and in which direction, without giving it away."""
     parts = paired(answer, right)
     if parts is None:
@@ -129,6 +129,8 @@ def _undecided(answer: Any, right: Any, tolerance: float) -> str:
     if isinstance(wanted, str):
         return f"{part} is not {'the right choice' if isinstance(given, str) else 'a word'}."
     number = plain(given)
+    if place in labels and isinstance(number, (int, float)):
+        return f"{part} is not the right choice."
     if all(isinstance(x, (int, float)) and not isinstance(x, bool) and x == x for x in (number, wanted)):
         return f"{part} is too {'high' if number > wanted else 'low'}."
     return f"{part} is not a number."

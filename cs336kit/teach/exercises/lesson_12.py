@@ -87,8 +87,8 @@ def _joined(query, blocks):
         "the maximum grow.",
         "right_if(start=0.0)": "your maximum begins at 0, and where all scores are far below, every exponential is 0, and 0 ÷ 0 "
         "is NaN. Begin at -∞.",
-        _minus_300: "NaN comes from 0 ÷ 0 or ∞ ÷ ∞. A fixed number that tames large scores makes all exponentials of small ones "
-        "0: subtract one that follows the scores.",
+        _minus_300: "NaN comes from 0 ÷ 0, ∞ ÷ ∞ or ∞ · 0, so an exponential was 0 or infinite. Subtract a number that follows "
+        "the scores, and take the exponential of differences alone.",
         "right_if(maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
         _joined: "you kept the blocks until the end, but by then their memory has been used for the next ones.",
     },

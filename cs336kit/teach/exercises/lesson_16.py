@@ -144,6 +144,8 @@ def still(weights, updates, fraction_bits, *, at=operator.add):
     mistakes={
         "sum(new > margin * max(maxima[: step + 1][-window:]) for step, new in enumerate(maxima))": "a step's own maximum is not "
         "known in time.",
+        "sum(maxima[step] >= margin * max(maxima[:step][-window:]) for step in range(1, len(maxima)))": "a maximum that becomes "
+        "exactly the largest number of the format does not lie beyond it.",
         "right_if(window=1)": "the scale depends on the greatest of the last `window` maxima, not on the last one only.",
         "right_if(window=len(maxima))": "the scale forgets what was more than `window` steps ago.",
         "right_if(margin=1)": "the margin leaves room above the greatest maximum. Without it, more steps saturate.",

@@ -15,8 +15,8 @@ def _by_rank(ranks, size):
 @exercise(
     "18.1",
     cases={
-        "two ranks": _by_rank(2, 3),
         "four ranks": _by_rank(4, 2),
+        "two ranks": _by_rank(2, 3),
         "eight ranks": _by_rank(8, 5),
         "one rank": _by_rank(1, 4),
     },
