@@ -182,8 +182,7 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     given: list = []
     # What is called after the answer has run is in locals, where it cannot reach it; restore() puts back the rest.
     differ, show, tolerance, restore = difference, shorten, found.tolerance, keeper()
-    for trial in trials:
-        label, args, expected, wrong = trial
+    for label, args, expected, _ in trials:
         say("running", label)
         try:
             result = attempt(answer, args, restore)

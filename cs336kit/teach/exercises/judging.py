@@ -48,6 +48,7 @@ def _difference(given: Any, expected: Any, tolerance: float) -> str | None:
         return _tensor_difference(given, expected, tolerance)
     given = plain(given)
     if isinstance(expected, (tuple, list)):
+        given = given.tolist() if _is_tensor(given) else given
         if not isinstance(given, (tuple, list)):
             return _wrong_type(given, expected)
         if len(given) != len(expected):
@@ -86,8 +87,8 @@ def _part_difference(parts: dict[str, tuple[Any, Any]], tolerance: float) -> str
 
 
 def plain(value: Any) -> Any:
-    """The value as a plain int, float, bool, tuple, list or dict, if it is a subclass of one, NumPy's, or a tensor."""
-    if _is_tensor(value) or type(value).__module__ == "numpy":
+    """The value as a plain int, float, bool, tuple, list or dict, if it is a subclass of one, NumPy's, or a scalar tensor."""
+    if (_is_tensor(value) and value.ndim == 0) or type(value).__module__ == "numpy":
         return value.tolist()
     kinds: Any = ((int, int.__index__), (float, float.__float__), (tuple, tuple.__iter__), (list, list.__iter__))
     for kind, read in kinds:

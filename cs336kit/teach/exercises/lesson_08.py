@@ -143,7 +143,7 @@ def kept_bytes_of(batch, sizes):
     "08.4",
     tolerance=0.02,
     mistakes={
-        "('B', ...)": "B's hidden width is smaller, but it keeps twice as many tensors of that width as A, and it is not half as wide.",
+        "('B', ...)": "B's hidden width is two thirds of A's, but B keeps twice as many tensors of its width.",
         "('C', ...)": "C keeps everything that B keeps, and also what the written-out silu adds.",
         "('A', 4)": "you counted only one of two. GELU needs its input, and the second matrix needs the result of GELU.",
         "('A', 12)": "a matrix needs its own input for its weights' gradient, not its output.",

@@ -42,8 +42,9 @@ def _growing():
 def _low():
     """Blocks whose scores are all about -120, where every exponential is 0 in fp32."""
     query, blocks = _blocks(1, 2, 3)
-    base = -120 * math.sqrt(len(query)) * query / query.square().sum()
-    return query, _Blocks(*(torch.cat(parts) + shift for parts, shift in zip(zip(*blocks, strict=True), (base, 0))), [2, 3])
+    down = -120 * math.sqrt(len(query)) * query / query.square().sum()
+    blocks.pieces = [(keys + down, values) for keys, values in blocks.pieces]
+    return query, blocks
 
 
 def _in_fp32(result, args):

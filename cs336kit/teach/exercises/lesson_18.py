@@ -108,7 +108,18 @@ def _logits(ranks, tokens, width, *, scale=1.0, seed=0):
     checked="one to four ranks with uneven columns, one token, and logits so large that exp of them is inf.",
     tolerance=1e-4,
     avoid=(
-        *("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack", "row_stack", "block_diag", "pad"),
+        *(
+            "cat",
+            "concat",
+            "concatenate",
+            "hstack",
+            "vstack",
+            "dstack",
+            "column_stack",
+            "row_stack",
+            "block_diag",
+            "pad",
+        ),
         *("cross_entropy", "CrossEntropyLoss"),
     ),
 )
