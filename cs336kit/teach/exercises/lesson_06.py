@@ -72,6 +72,7 @@ def count_products(function, *, place=_MATRICES | _VECTORS | _WITH_BIAS, total=s
     },
     mistakes={
         "4 * sequence**2 * width": "these are all pairs, but a token looks at no later one, and at none before its window.",
+        "right - 4 * width * sequence": "you left out the token itself, at which it looks, too.",
         "right_if(window=sequence)": "you did not use the window: these are all pairs of a causal mask.",
         "4 * sequence * min(window, sequence) * width": "the first tokens have fewer than `window` tokens to look at.",
         "2 * min(window, sequence) * (2 * sequence - min(window, sequence)) * width": "the diagonal counts in full: "

@@ -48,6 +48,7 @@ _LARGEST = 65504.0
         "right_if(halve=False)": "you left the scale as it was after an overflow, so the next step overflows as well.",
         "right_if(patience=patience + 1)": "you doubled the scale one step too late. `patience` steps are enough.",
         "right_if(patience=10**9)": "your scale never grows again. When the gradients become smaller, they vanish.",
+        "right_if(beyond=operator.ge)": "the largest number itself still fits. Only what is above it overflows.",
         "right_if(seen=lambda gradient, _: gradient)": "you looked at the gradient itself, but what overflows is the gradient "
         "times the scale.",
     },
@@ -57,10 +58,10 @@ _LARGEST = 65504.0
     ),
     checked="overflows at the start, in a row and in the middle of a count, growth, scales below 1, and no step at all.",
 )
-def scales(gradients, scale, patience, *, reset=True, again=True, halve=True, seen=operator.mul):
+def scales(gradients, scale, patience, *, reset=True, again=True, halve=True, seen=operator.mul, beyond=operator.gt):
     used, clean = [], 0
     for gradient in gradients:
-        if seen(gradient, scale) > _LARGEST:
+        if beyond(seen(gradient, scale), _LARGEST):
             used.append(None)
             scale, clean = scale / 2 if halve else scale, 0 if reset else clean
             continue

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import operator
 import statistics
 from functools import cache
 
@@ -17,6 +18,7 @@ from cs336kit.teach.exercises import (
     lesson_06,
     lesson_07,
     lesson_12,
+    lesson_16,
     lesson_17,
     lesson_20,
     running,
@@ -286,6 +288,8 @@ def side_by_side(logits, targets):
             lambda m, window, margin: sum(m[i] >= margin * max(m[max(0, i - window) : i]) for i in range(1, len(m))),
             "does not lie beyond it",
         ),
+        ("06.2", lambda s, width, w: 4 * width * sum(min(i, w - 1) for i in range(s)), "you left out the token itself"),
+        ("16.2", lambda *args: lesson_16.scales(*args, beyond=operator.ge), "the largest number itself still fits"),
         ("17.1", lambda fields: lesson_17.count(fields, final=0), "you left out the last norm"),
         ("17.3", ("B", 71.4), "in percent"),
         ("18.3", side_by_side, "without column_stack"),
