@@ -282,7 +282,7 @@ def side_by_side(logits, targets):
         ("14.2", lambda B, S, D, A, F: B * S * (8 * D + 4 * F + A * S + 4), "you counted numbers"),
         ("14.2", lambda B, S, D, A, F: 4 * B * S * (8 * D + 5 * F + A * S + 4), "five tensors of width F"),
         ("15.1", with_first_sizes, "You subtracted the size that it had first"),
-        ("15.2", ("b", 15.907), "that is in MB"),
+        ("15.2", ("b", 15.907), "15.9 is the peak in MB"),
         (
             "16.4",
             lambda m, window, margin: sum(m[i] >= margin * max(m[max(0, i - window) : i]) for i in range(1, len(m))),
