@@ -106,7 +106,7 @@ def decide(found: Exercise, answer: Any) -> tuple[str, str]:
     for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):
         if _meant(given, lower(wrong), found.tolerance):
             return "not yet", f"You answered {shorten(answer)}: {sentence}"
-    return "not yet", _undecided(answer, found.reference(), found.tolerance)
+    return "not yet", _undecided(answer, found.reference(), found.tolerance, found.labels)
 
 
 def lower(answer: Any) -> Any:
@@ -127,7 +127,7 @@ def paired(answer: Any, right: Any) -> list[tuple] | None:
     return list(zip(answer, right, strict=True))
 
 
-def _undecided(answer: Any, right: Any, tolerance: float) -> str:
+def _undecided(answer: Any, right: Any, tolerance: float, labels: tuple[int, ...]) -> str:
     """Which part of a decision is not right, and in which direction, without giving it away."""
     parts = paired(answer, right)
     if parts is None:
@@ -139,6 +139,8 @@ def _undecided(answer: Any, right: Any, tolerance: float) -> str:
     if isinstance(wanted, str):
         return f"{part} is not {'the right choice' if isinstance(given, str) else 'a word'}."
     number = plain(given)
+    if place in labels and isinstance(number, (int, float)):
+        return f"{part} is not the right choice."
     if all(isinstance(x, (int, float)) and not isinstance(x, bool) and x == x for x in (number, wanted)):
         return f"{part} is too {'high' if number > wanted else 'low'}."
     return f"{part} is not a number."
@@ -190,8 +192,7 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     given: list = []
     # What is called after the answer has run is in locals, where it cannot reach it; restore() puts back the rest.
     differ, show, tolerance, restore = difference, shorten, found.tolerance, keeper()
-    for trial in trials:
-        label, args, expected, wrong = trial
+    for label, args, expected, _ in trials:
         say("running", label)
         try:
             result = attempt(answer, args, restore)
@@ -214,7 +215,9 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     # Without a result, an answer is judged by what it did.
     named = f"For {label}: " if result is None and found.observe else f"For {label} you returned {show(result)}: "
     sentences = dict(enumerate(found.mistakes.values()))
-    alike = [i for i in sentences if differ(given[-1], wrong[i], tolerance) is None]
+    # A mistake explains every case so far, those that passed among them.
+    so_far = [(value, wrong) for value, (*_, wrong) in zip(given, trials, strict=False)]
+    alike = [i for i in sentences if all(differ(value, wrong[i], tolerance) is None for value, wrong in so_far)]
     say("not yet", named + sentences[alike[0]] if alike else unknown)
     if not alike:
         return None

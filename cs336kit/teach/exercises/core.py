@@ -54,7 +54,8 @@ class Exercise:
     observe: ``observe(result, args)`` is compared, instead of the result itself; the keys of a dict are what its parts are
     called in a message. tolerance: relative, for floats and tensors; 0 asks for equality, and for an int where one is right.
     avoid: names that the answer, and the reader's own functions that it calls, must not use; the answer must then be a
-    function written with ``def``.
+    function written with ``def``. labels: places in a decision's tuple whose numbers name something, such as a sentence of a
+    list; they are not too high or too low.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Exercise:
     observe: Callable[[Any, tuple], Any] | None = None
     tolerance: float = 1e-9
     avoid: tuple[str, ...] = ()
+    labels: tuple[int, ...] = ()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """In another process, an exercise of the course is loaded anew: what its arguments share would not come along."""

@@ -48,6 +48,7 @@ def _difference(given: Any, expected: Any, tolerance: float) -> str | None:
         return _tensor_difference(given, expected, tolerance)
     given = plain(given)
     if isinstance(expected, (tuple, list)):
+        given = given.tolist() if _is_tensor(given) else given
         if not isinstance(given, (tuple, list)):
             return _wrong_type(given, expected)
         if len(given) != len(expected):
@@ -94,6 +95,13 @@ def plain(value: Any) -> Any:
         if isinstance(value, kind) and type(value) not in (kind, bool):
             return kind(read(value))
     return dict(dict.items(value)) if isinstance(value, dict) else value
+
+
+def whole(value: Any) -> Any:
+    """The next whole number, where a fraction is as good an answer; as it is if it is not above 1, or no number."""
+    number = plain(value)
+    # A product of floats may lie just above the whole number that it is.
+    return math.ceil(number * (1 - 1e-9)) if type(number) in (int, float) and 1 < number < math.inf else value
 
 
 def _tensor_difference(given: Any, expected: Any, tolerance: float) -> str | None:

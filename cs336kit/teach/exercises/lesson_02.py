@@ -149,6 +149,10 @@ def chance(weight, update, fraction_bits, *, below=1, most=1.0):
         "max(map(abs, values)) / 6": "nothing saturates with this scale, but it is not a power of two.",
         "2 * right": "a scale half as large still keeps everything in reach, with a finer grid.",
         "2.0 ** round(math.log2(max(map(abs, values)) / 6))": "the nearest power of two may be too small. Never round down.",
+        "2.0 ** (math.floor(math.log2(max(map(abs, values)) / 6)) + 1)": "a largest number that becomes exactly 6 fits. It "
+        "does not have to be below.",
+        "right_if(values=[6 / 7 * max(map(abs, values))])": "with your scale a number becomes more than 6, the largest of fp4. "
+        "Did you count with 7?",
         "right_if(values=[1.5 * max(map(abs, values))])": "fp4 reaches 6, not just 4: some grids are coarser than needed.",
     },
     hints=(

@@ -35,7 +35,7 @@ _WITH_BIAS = {aten.addmm.default: 1}
         "right_if(place=_MATRICES | _WITH_BIAS)": "you missed a product with a vector: it has another name.",
         "right_if(total=lambda found: found[-1])": "you counted only the last product. Add them up.",
         "right // 2": "you counted the multiplications alone, but each of them is followed by an addition.",
-        "right + 6 * 4": "you counted the addition of the bias, too. It is element-wise, and counts like this one leave it out.",
+        "right_if(bias=1)": "you counted the addition of the bias, too. It is element-wise, and is left out here.",
     },
     hints=(
         "Print the shapes of `args` for each of the five names. Which two of them are factors?",
@@ -45,14 +45,15 @@ _WITH_BIAS = {aten.addmm.default: 1}
     checked="layers with and without bias, a batch of heads, products with vectors, and two layers with an activation.",
     avoid=("FlopCounterMode", "measure"),
 )
-def count_products(function, *, place=_MATRICES | _VECTORS | _WITH_BIAS, total=sum):
+def count_products(function, *, place=_MATRICES | _VECTORS | _WITH_BIAS, total=sum, bias=0):
     found = []
 
     class Products(TorchDispatchMode):
         def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
             result = operation(*args, **(kwargs or {}))
             if operation in place:
-                found.append(2 * result.numel() * args[place[operation]].shape[-1])
+                added = bias if operation in _WITH_BIAS else 0
+                found.append((2 * args[place[operation]].shape[-1] + added) * result.numel())
             return result
 
     with Products():
@@ -71,6 +72,7 @@ def count_products(function, *, place=_MATRICES | _VECTORS | _WITH_BIAS, total=s
     },
     mistakes={
         "4 * sequence**2 * width": "these are all pairs, but a token looks at no later one, and at none before its window.",
+        "right - 4 * width * sequence": "you left out the token itself, at which it looks, too.",
         "right_if(window=sequence)": "you did not use the window: these are all pairs of a causal mask.",
         "4 * sequence * min(window, sequence) * width": "the first tokens have fewer than `window` tokens to look at.",
         "2 * min(window, sequence) * (2 * sequence - min(window, sequence)) * width": "the diagonal counts in full: "

@@ -8,6 +8,9 @@ from cs336kit.teach.exercises.core import exercise
 
 @exercise(
     "07.1",
+    # In floats, the difference of two nearly equal numbers may miss a huge batch by one.
+    observe=lambda tokens, args: float(tokens) if tokens and tokens > 1e5 else tokens,
+    tolerance=1e-5,
     cases={
         "an A100, D = 8192": (153, 8192, 2),
         "an H100, D = 8192": (295, 8192, 2),
@@ -161,6 +164,10 @@ def _all_at_once(machine, warmup, repeats):
         "right_if(before=False)": "your time includes other work or your warm-up. Wait before you start the clock.",
         "right_if(warmup=0, repeats=warmup + repeats)": "the warm-up calls are among the times. They do not count.",
         "right_if(middle=statistics.mean)": "this is the mean, which a single interrupted call can move.",
+        "right_if(middle=statistics.median_low)": "of an even number of times, the median is the mean of the middle two. You "
+        "took the smaller.",
+        "right_if(middle=statistics.median_high)": "of an even number of times, the median is the mean of the middle two. You "
+        "took the larger.",
         "right_if(middle=min)": "this is the fastest call; the task asks for the median.",
         _all_at_once: "you timed all the calls together and divided. That is a mean. Time each call by itself.",
     },

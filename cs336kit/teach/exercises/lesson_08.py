@@ -28,6 +28,8 @@ from cs336kit.teach.exercises.core import exercise
         "(right[0], (1.0, 1.0)) if name == 'max' else right": "a small change in the smaller one leaves the result alone.",
         "(right[0], (float(a >= b), float(b >= a))) if name == 'max' else right": "at a tie you passed the gradient on to "
         "both. The task says that a gets it.",
+        "(right[0], (0.5, 0.5)) if name == 'max' and a == b else right": "at a tie you gave half to each. The task says that "
+        "a gets it.",
         "(right[0], (a, b)) if name == 'max' else right": "a slope says how fast the result grows, not how large it is.",
     },
     hints=(
@@ -89,6 +91,11 @@ def _recorded(result, grad):
         "result * (grad - (result * grad).sum())": "you summed over all rows. Each row is a softmax of its own.",
         "result * (grad - (result * grad).sum(0, keepdim=True))": "you summed over the wrong axis: softmax runs over the last.",
         "result * grad - (result * grad).sum(-1, keepdim=True)": "the shared part has to be weighted by each result as well.",
+        "result * ((result * grad).sum(-1, keepdim=True) - grad)": "all signs are turned around.",
+        "result * (grad * (1 - 2 * result) + (result * grad).sum(-1, keepdim=True))": "a larger x makes the other results of its "
+        "row smaller, so their slopes are negative.",
+        "result * (grad * (1 - result) - (result * grad).sum(-1, keepdim=True))": "you counted the slope of a number with "
+        "respect to itself twice: the sum over the others must leave it out.",
         _by_table: "the gradient is right, but you built a table of a row's slopes. It has as many rows and columns as the row "
         "has numbers, and a long row has no room for it.",
         "result * (grad - grad.sum(-1, keepdim=True))": "weight the gradients of a row with the results, then sum.",
@@ -136,7 +143,7 @@ def kept_bytes_of(batch, sizes):
     "08.4",
     tolerance=0.02,
     mistakes={
-        "('B', ...)": "B's hidden width is smaller, but B keeps more tensors of that width. Count them for A, too.",
+        "('B', ...)": "B's hidden width is two thirds of A's, but B keeps twice as many tensors of its width.",
         "('C', ...)": "C keeps everything that B keeps, and also what the written-out silu adds.",
         "('A', 4)": "you counted only one of two. GELU needs its input, and the second matrix needs the result of GELU.",
         "('A', 12)": "a matrix needs its own input for its weights' gradient, not its output.",

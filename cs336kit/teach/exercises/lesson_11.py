@@ -43,6 +43,7 @@ def _adamw(wrong):
             if wrong == "overwritten":
                 m, v = corrected
             m_hat, v_hat = (m, v) if wrong == "no correction" else corrected
+            m_hat, v_hat = (m if wrong == "only v" else m_hat), (v if wrong == "only m" else v_hat)
             p = p - lr * m_hat / (math.sqrt(v_hat + eps) if wrong == "eps inside" else math.sqrt(v_hat) + eps)
             p = p * (1 - lr * weight_decay) if wrong == "decay after" else p
         return p
@@ -61,6 +62,8 @@ def _adamw(wrong):
     },
     mistakes={
         _adamw("no correction"): "both averages start at 0, so at first they are too small. Correct for that.",
+        _adamw("only m"): "you corrected m, but v starts at 0, too.",
+        _adamw("only v"): "you corrected v, but m starts at 0, too.",
         _adamw(
             "sum"
         ): "your m is a fading sum. In Adam it is an average, in which a new gradient enters with only a part of its weight.",
@@ -153,6 +156,7 @@ def state_bytes(shapes, element_bytes, frozen):
 @exercise(
     "11.5",
     mistakes={
+        "('A', 10 * 8.03)": "that is what A's step needs, and it is more than 80.",
         "('A', ...)": "by default, AdamW runs as foreach on a GPU. What does its step hold on top?",
         "('C', ...)": "Adafactor fits, but so do m and v in full.",
         "('B', 8.03 * 8)": "that is the step. What is in memory during the backward pass of the second of the four batches?",

@@ -39,6 +39,19 @@ def _growing():
     return 3 * query, blocks
 
 
+def _low():
+    """Blocks whose scores are all about -120, where every exponential is 0 in fp32."""
+    query, blocks = _blocks(1, 2, 3)
+    down = -120 * math.sqrt(len(query)) * query / query.square().sum()
+    blocks.pieces = [(keys + down, values) for keys, values in blocks.pieces]
+    return query, blocks
+
+
+def _in_fp32(result, args):
+    """The result, where fp64 is as good an answer as fp32."""
+    return result.float() if isinstance(result, torch.Tensor) and result.dtype == torch.float64 else result
+
+
 def _mean_of_blocks(query, blocks):
     means = [torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values for keys, values in blocks]
     return torch.stack(means).mean(dim=0)
@@ -62,7 +75,9 @@ def _joined(query, blocks):
         "blocks of one key each": _blocks(2, 1, 1, 1, 1, h=4),
         "scores of several hundred": _blocks(300, 4, 4, 4),
         "a later block with scores of several hundred": _growing(),
+        "scores of about -120": _low(),
     },
+    observe=_in_fp32,
     mistakes={
         _mean_of_blocks: "you gave every block the same weight, but one with a good key has to count for more than one without.",
         "right_if(query=query * math.sqrt(len(query)))": "you did not divide the scores by √h.",
@@ -71,8 +86,10 @@ def _joined(query, blocks):
         "right_if(divide=False)": "your weights do not sum to 1. At the end, divide by all that you have added.",
         "right_if(every=False)": "a later block was so much larger than your first maximum that an exponential overflows: let "
         "the maximum grow.",
-        _minus_300: "NaN comes from 0 ÷ 0 or ∞ ÷ ∞. A fixed number that tames large scores makes all exponentials of small ones "
-        "0: subtract one that follows the scores.",
+        "right_if(start=0.0)": "your maximum begins at 0, and where all scores are far below, every exponential is 0, and 0 ÷ 0 "
+        "is NaN. Begin at -∞.",
+        _minus_300: "NaN comes from 0 ÷ 0, ∞ ÷ ∞ or ∞ · 0, so an exponential was 0 or infinite. Subtract a number that follows "
+        "the scores, and take the exponential of differences alone.",
         "right_if(maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
         _joined: "you kept the blocks until the end, but by then their memory has been used for the next ones.",
     },
@@ -85,8 +102,8 @@ def _joined(query, blocks):
     checked="several blocks, one block, single keys, scores of several hundred, and that no block was read after its turn.",
     tolerance=1e-4,
 )
-def attend_in_blocks(query, blocks, *, rescale=True, maximum=True, divide=True, every=True):
-    largest, total, mixed = torch.tensor(-math.inf), 0.0, 0.0
+def attend_in_blocks(query, blocks, *, rescale=True, maximum=True, divide=True, every=True, start=-math.inf):
+    largest, total, mixed = torch.tensor(start), 0.0, 0.0
     for keys, values in blocks:
         scores = keys @ query / math.sqrt(len(query))
         before = largest
@@ -118,6 +135,7 @@ def _places(documents):
         "right & (_places(documents) > 0)": "your tokens do not see themselves, so a document's first one sees nothing.",
         "right.T": "you swapped rows and columns: a row says what one query sees.",
         "~right": "True should mean that a token may look, but yours means that it may not.",
+        "right_if(window=None)": "your mask is right without a window, and the same with one.",
         "right if window is None else right_if(window=window + 1)": "the window counts the token itself.",
     },
     hints=(

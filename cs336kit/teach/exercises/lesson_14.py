@@ -36,6 +36,8 @@ def buckets_of(B, D, L, states):
         "right - 8 * B * S * F": "you have only two tensors of width F. A product of two activations keeps both of its factors.",
         "right - 4 * B * S * F": "three tensors of width F are not enough. Go from n2 to w.down, operation by operation.",
         "right + 8 * B * S * D": "that is two tensors of width D too many. What goes into q, k and v is one tensor, kept once.",
+        "right + 4 * B * S * F": "five tensors of width F are one too many. Which of them is the same tensor twice?",
+        "right // 4": "you counted numbers. In fp32 each takes 4 bytes.",
         "right - 16 * B * S": "you left out the two numbers that each norm keeps for each token.",
         "right + 4 * B * S * D": "that is one tensor of width D too many. n2 goes into two products, but is kept once.",
     },

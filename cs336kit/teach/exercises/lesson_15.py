@@ -6,12 +6,37 @@ import operator
 from cs336kit.teach.exercises.core import exercise
 
 
+def _first_sizes(events):
+    """The size that each name had when it was made for the first time."""
+    return {name: size for name, size in reversed(events) if size is not None}
+
+
+def _first_sizes_freed(events):
+    sizes, alive, now, peak, names = _first_sizes(events), {}, 0, 0, []
+    for name, size in events:
+        if size is None:
+            del alive[name]
+            now -= sizes[name]
+        else:
+            alive[name] = size
+            now += size
+        if now > peak:
+            peak, names = now, sorted(alive, key=alive.get, reverse=True)
+    return peak, names
+
+
+def _first_sizes_sorted(events):
+    peak, names = at_peak(events, largest=False)
+    return peak, sorted(names, key=_first_sizes(events).get, reverse=True)
+
+
 @exercise(
     "15.1",
     cases={
         "three made, one freed": ([("a", 3), ("b", 5), ("a", None), ("c", 4)],),
         "nothing": ([],),
         "a peak that is reached twice": ([("a", 4), ("b", 2), ("a", None), ("c", 4), ("b", None)],),
+        "a name that comes back larger": ([("x", 1), ("x", None), ("y", 4), ("x", 6), ("x", None), ("z", 5)],),
         "a name that comes back": ([("x", 9), ("x", None), ("w", 2), ("x", 3), ("w", None), ("x", None)],),
         "equal sizes": ([("q", 2), ("k", 2), ("s", 8), ("v", 2), ("s", None), ("o", 2)],),
     },
@@ -20,6 +45,8 @@ from cs336kit.teach.exercises.core import exercise
         "right_if(higher=operator.ge)": "the peak is reached more than once. Take the tensors of the first time.",
         "right_if(largest=False)": "the peak is right, but the names should be in order of size, largest first.",
         "right_if(over=True)": "these names are alive at the end. The task asks for those at the moment of the peak.",
+        _first_sizes_freed: "a name that comes back may have another size. You subtracted the size that it had first.",
+        _first_sizes_sorted: "a name that comes back may have another size. You sorted by the size that it had first.",
         "right[0]": "you left out the names. Return the peak and the list of names.",
         "(max((size for _, size in events if size), default=0), right[1])": "that is the largest tensor. Add up all that are "
         "alive together.",
@@ -53,7 +80,7 @@ def at_peak(events, *, higher=operator.gt, largest=True, freed=True, over=False)
         "('c', ...)": "the old gradients are freed before the backward pass anyway, and the peak comes later.",
         "('d', ...)": "that changes only the optimizer's temporary tensors, and does nothing about the peak.",
         "('b', 18.17)": "b is right, but that is how much was asked for when it stopped. What is the peak after the change?",
-        "('b', 16.0)": "b is right, but that is all the room there is. How much of it is used at the peak?",
+        "('b', 16.0)": "b is right, but 16.0 is all the room there is, and 15.9 is the peak in MB. What is it in MiB?",
         "('b', 12.38)": "b is right, but you left out the state of AdamW, which exists from the end of the first step on.",
     },
     hints=(

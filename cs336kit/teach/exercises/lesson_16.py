@@ -48,6 +48,7 @@ _LARGEST = 65504.0
         "right_if(halve=False)": "you left the scale as it was after an overflow, so the next step overflows as well.",
         "right_if(patience=patience + 1)": "you doubled the scale one step too late. `patience` steps are enough.",
         "right_if(patience=10**9)": "your scale never grows again. When the gradients become smaller, they vanish.",
+        "right_if(beyond=operator.ge)": "the largest number itself still fits. Only what is above it overflows.",
         "right_if(seen=lambda gradient, _: gradient)": "you looked at the gradient itself, but what overflows is the gradient "
         "times the scale.",
     },
@@ -57,10 +58,10 @@ _LARGEST = 65504.0
     ),
     checked="overflows at the start, in a row and in the middle of a count, growth, scales below 1, and no step at all.",
 )
-def scales(gradients, scale, patience, *, reset=True, again=True, halve=True, seen=operator.mul):
+def scales(gradients, scale, patience, *, reset=True, again=True, halve=True, seen=operator.mul, beyond=operator.gt):
     used, clean = [], 0
     for gradient in gradients:
-        if seen(gradient, scale) > _LARGEST:
+        if beyond(seen(gradient, scale), _LARGEST):
             used.append(None)
             scale, clean = scale / 2 if halve else scale, 0 if reset else clean
             continue
@@ -144,6 +145,8 @@ def still(weights, updates, fraction_bits, *, at=operator.add):
     mistakes={
         "sum(new > margin * max(maxima[: step + 1][-window:]) for step, new in enumerate(maxima))": "a step's own maximum is not "
         "known in time.",
+        "sum(maxima[step] >= margin * max(maxima[:step][-window:]) for step in range(1, len(maxima)))": "a maximum that becomes "
+        "exactly the largest number of the format does not lie beyond it.",
         "right_if(window=1)": "the scale depends on the greatest of the last `window` maxima, not on the last one only.",
         "right_if(window=len(maxima))": "the scale forgets what was more than `window` steps ago.",
         "right_if(margin=1)": "the margin leaves room above the greatest maximum. Without it, more steps saturate.",

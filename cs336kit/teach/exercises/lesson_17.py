@@ -38,6 +38,8 @@ def _fields(*leave_out, **other):
         "right_if(matrices=2)": "the feed-forward part has three matrices: gate, up and down.",
         "right_if(tables=1)": "the head is a second V × D matrix unless tie_word_embeddings is true.",
         "right_if(tables=2)": "with tie_word_embeddings the head is the table of tokens. Count it once.",
+        "right_if(final=0)": "you left out the last norm, the one before the head.",
+        "right_if(norms=0)": "you left out the norms in the blocks: each has two.",
         "right_if(norms=0, final=0)": "you left out the norms: two in each block and one before the head.",
     },
     hints=(
@@ -95,6 +97,8 @@ _DEEP, _WIDE = 4 * 32 * _S * 4096, 4 * 8 * _S * 8192
         "('B', _WIDE / _DEEP)": "that is attention alone. The products with weights are the same in both models, but they count.",
         "('B', (_WEIGHTS / 2 + _WIDE) / (_WEIGHTS / 2 + _DEEP))": "a weight takes two FLOPs for each token, but you counted one.",
         "('B', (_WEIGHTS + _WIDE / 2) / (_WEIGHTS + _DEEP / 2))": "attention has two products over all pairs: scores and values.",
+        "('B', 100 * wide_or_deep()[1])": "B is right, but that is in percent. Give a fraction, such as 0.5.",
+        "('B', 1 / wide_or_deep()[1])": "B is right, but you divided A's FLOPs by B's.",
         "('A', ...)": "both have equal products with weights. What is left grows with layers times width, so compare that.",
     },
     hints=(

@@ -125,6 +125,7 @@ _LONG, _SHORT = 64 * 7000 * _TOKEN, 4 * 1000 * _TOKEN
         "('C', ..., ...)": "at this intensity the chip waits for bytes, so the FLOP/s of a second one would wait, too.",
         "('B', 2.0, ...)": "the plan halves only the cache. The weights are still read in full, two bytes each.",
         "('B', (_WEIGHTS + _LONG) / (_WEIGHTS / 2 + _LONG), ...)": "that is what halving the weights would give.",
+        "('B', 1 / what_to_shrink()[1], ...)": "that is the new time ÷ the old one. How many times as fast is it?",
         "('B', ..., 'B')": "4 texts of 1,000 tokens have a cache of half a gigabyte. What else does a step read?",
         "('B', ..., 'C')": "with 4 sequences the chip computes for a hundredth of the time, so more FLOP/s change nothing.",
     },
@@ -201,6 +202,8 @@ def _rest(p, q):
         "target likes more than the draft is always kept.",
         "None if draw < p[token] else _rest(p, q)": "the draft proposes the token with probability q already. Both together "
         "should give p.",
+        "None if right is None else [abs(a - b) / sum(abs(x - y) for x, y in zip(p, q)) for a, b in zip(p, q)]": "what the draft "
+        "proposes more often than the target lacks nothing. Only where p is larger is there a rest.",
         "None if right is None else [max(a - b, 0.0) for a, b in zip(p, q)]": "these numbers do not sum to 1: divide by their "
         "sum.",
     },

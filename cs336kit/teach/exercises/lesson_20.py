@@ -137,6 +137,9 @@ def _bill(part, training=None):
         "('A', ...)": "A is the cheapest to train. Add what using it costs: two FLOPs for each parameter and token.",
         "('C', ...)": "C is the cheapest to use, but how much does its training take? Compute both lines of all three bills.",
         "('B', _training(_BEST / 2) / _FLOPS)": "that is training alone. Its use is part of the bill.",
+        "('B', 100 * train_and_serve()[1])": "B is right, but that is in percent. Give a fraction.",
+        "('B', 1 / train_and_serve()[1])": "B is right, but you divided A's bill by B's.",
+        "('B', 1 - train_and_serve()[1])": "B is right, but that is what it saves. What fraction of A's bill is left?",
         "('B', 0.5)": "that is its use alone. B costs more to train, because it needs far more tokens for the same loss.",
         "('B', _bill(0.5, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model has a higher loss. How many tokens bring "
         "it to A's?",

@@ -123,7 +123,9 @@ def _days(peak=989.4e12, rate=0.4, parameters=13e9):
 @exercise(
     "21.4",
     tolerance=0.02,
+    labels=(0, 1),
     mistakes={
+        "(5, 3, ...)": "you found both sentences. Give the smaller number first.",
         "(3, 5, _days(1979e12))": "you found both sentences. Now the days: without the zeros, an H100 is half as fast.",
         "(3, 5, 2 * _days())": "you found both sentences. Halve the peak once, not twice.",
         "(4, 5, ...)": "5 is one of them, but 4 is right: the bytes take 7.8 ms and the FLOPs 26 µs. Compute both again.",

@@ -110,6 +110,14 @@ def test_a_mistake_that_agrees_by_accident_is_not_named(way):
     )
 
 
+def test_a_mistake_that_a_case_before_refutes_is_not_named(way):
+    # A sum would have been wrong for the page, too.
+    assert (
+        message(lambda width, height: 11 if width == 5 else width * height)
+        == "for a large one you returned 11, but 30 is right."
+    )
+
+
 def test_an_unknown_mistake_shows_the_counterexample_and_the_right_value(way):
     def area(width, height):
         return width * height + (width == 5)

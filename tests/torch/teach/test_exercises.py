@@ -3,7 +3,9 @@
 import copy
 import itertools
 import math
+import operator
 import pickle
+import statistics
 from functools import cache
 
 import checked_here
@@ -12,7 +14,16 @@ import torch
 
 from cs336kit.course import exercise as maintain
 from cs336kit.teach import exercises
-from cs336kit.teach.exercises import checking
+from cs336kit.teach.exercises import (
+    checking,
+    lesson_04,
+    lesson_06,
+    lesson_07,
+    lesson_12,
+    lesson_16,
+    lesson_17,
+    lesson_20,
+)
 
 IDS = exercises.known_ids()
 TRIALS = checking.trials
@@ -21,6 +32,8 @@ TRIALS = checking.trials
 HARMLESS = {
     "02.3": ["update < 0 → update <= 0"],  # no update, no chance
     "03.5": ["0 → -1", "0 → -1"],  # the only axis
+    # nothing is added: the count of the bias is for a mistake alone
+    "06.1": ["2 * args[place[operation]].shape[-1] + added → 2 * args[place[operation]].shape[-1] - added"],
     "15.3": ["1 → 2"],  # a k above layers is never better
     # a weight of the grid is as far from both, so rounding returns to it from both or neither
     "16.3": ["w + u → w - u"],
@@ -210,6 +223,100 @@ def test_mistakes_that_were_misnamed_once(id, answer, words, here):
     """Wrong answers that got a false diagnosis or none; where none is known, the right value is shown."""
     result = exercises.check(id, answer)
     assert result.state == "not yet" and words in result.message
+
+
+def last_of_equal(events):
+    return lesson_04._reserved(events, choose=lambda blocks, key: min(reversed(blocks), key=key))
+
+
+def from_zero(query, blocks, first=0.0, dtype=torch.float32):
+    largest, total, mixed = torch.tensor(first), 0.0, 0.0
+    for keys, values in blocks:
+        scores = (keys @ query / math.sqrt(len(query))).to(dtype)
+        before, largest = largest, torch.maximum(largest, scores.max())
+        weights = torch.exp(scores - largest)
+        total = total * torch.exp(before - largest) + weights.sum()
+        mixed = mixed * torch.exp(before - largest) + weights @ values.to(dtype)
+    return mixed / total
+
+
+def with_first_sizes(events):
+    sizes, alive, now, peak, names = {}, {}, 0, 0, []
+    for name, size in events:
+        if size is None:
+            now -= sizes[name]
+            del alive[name]
+        else:
+            sizes.setdefault(name, size)
+            alive[name] = size
+            now += size
+        if now > peak:
+            peak, names = now, sorted(alive, key=lambda name: -alive[name])
+    return peak, names
+
+
+def side_by_side(logits, targets):
+    return -torch.column_stack(logits).log_softmax(1)[range(len(targets)), targets].mean()
+
+
+@pytest.mark.parametrize(
+    ("id", "answer", "words"),
+    [
+        ("02.4", lambda values: 2.0 ** math.ceil(math.log2(max(map(abs, values)) / 7)), "Did you count with 7?"),
+        (
+            "02.4",
+            lambda values: next(2.0**e for e in range(-20, 20) if max(map(abs, values)) < 6 * 2.0**e),
+            "exactly 6 fits",
+        ),
+        ("04.1", lambda latency, b, share: latency * b * share // (1 - share), "you returned 6666.0, but"),
+        ("04.3", last_of_equal, "The task asks for the first"),
+        ("04.4", ("C", 34.0, 0.994), "this is C's time ÷ A's"),
+        ("06.1", lambda function: lesson_06.count_products(function, bias=1), "you counted the addition of the bias"),
+        ("07.4", lambda *args: lesson_07.timed(*args, middle=statistics.median_low), "You took the smaller"),
+        ("07.4", lambda *args: lesson_07.timed(*args, middle=statistics.median_high), "You took the larger"),
+        ("08.2", lambda y, g: y * ((y * g).sum(-1, keepdim=True) - g), "all signs are turned around"),
+        ("08.2", lambda y, g: y * (1 - y) * g - y * (y * g).sum(-1, keepdim=True), "itself twice"),
+        ("09.2", ("B", 48 / 96), "the lowest trained layer hands no gradient down"),
+        ("11.5", ("A", 80.3), "more than 80"),
+        ("12.1", from_zero, "Begin at -∞"),
+        ("12.2", lambda documents, window: lesson_12.may_look(documents, None), "the same with one"),
+        ("14.2", lambda B, S, D, A, F: B * S * (8 * D + 4 * F + A * S + 4), "you counted numbers"),
+        ("14.2", lambda B, S, D, A, F: 4 * B * S * (8 * D + 5 * F + A * S + 4), "five tensors of width F"),
+        ("15.1", with_first_sizes, "You subtracted the size that it had first"),
+        ("15.2", ("b", 15.907), "15.9 is the peak in MB"),
+        (
+            "16.4",
+            lambda m, window, margin: sum(m[i] >= margin * max(m[max(0, i - window) : i]) for i in range(1, len(m))),
+            "does not lie beyond it",
+        ),
+        ("06.2", lambda s, width, w: 4 * width * sum(min(i, w - 1) for i in range(s)), "you left out the token itself"),
+        ("16.2", lambda *args: lesson_16.scales(*args, beyond=operator.ge), "the largest number itself still fits"),
+        ("17.1", lambda fields: lesson_17.count(fields, final=0), "you left out the last norm"),
+        ("17.3", ("B", 71.4), "in percent"),
+        ("18.3", side_by_side, "without column_stack"),
+        ("20.4", ("B", 1 - lesson_20.train_and_serve()[1]), "what it saves"),
+        ("21.4", (1, 2, 9.3), "part 1 of your answer, 1, is not the right choice."),
+        ("21.4", (5, 3, 9.3), "Give the smaller number first"),
+    ],
+)
+def test_wrong_answers_of_readers_that_passed_or_had_no_name(id, answer, words, here):
+    result = exercises.check(id, answer)
+    assert result.state == "not yet" and words in result.message, result
+
+
+@pytest.mark.parametrize(
+    ("id", "answer"),
+    [
+        ("04.1", lambda latency, bandwidth, share: math.ceil(latency * bandwidth * share / (1 - share))),
+        ("04.4", ("C", 34.0, 1.0)),
+        ("07.1", lambda ridge, d, p: (lesson_07.smallest_batch(ridge, d, p) or 0) + (ridge == 32 - 2**-9) or None),
+        ("09.5", lambda weights, layers, heads, h, causal: -(-weights // ((2 - causal) * layers * heads * h))),
+        ("12.1", lambda query, blocks: from_zero(query, blocks, -math.inf, torch.float64)),
+        ("13.1", lambda counts: torch.tensor(counts) / max(1, sum(counts))),
+    ],
+)
+def test_right_answers_of_readers_that_were_refused(id, answer, here):
+    assert exercises.check(id, answer)
 
 
 def test_the_right_formula_in_fp32_is_right_too():
