@@ -12,7 +12,7 @@ import pytest
 from cs336kit import _journal, _replacing
 from cs336kit._journal import Journal
 from cs336kit.cli import main
-from cs336kit.course.lab import _settings
+from cs336kit.course.lab import settings
 
 ROOT = Path(__file__).parents[2]
 GUESSES = {"00 days": {"guess": 10, "answer": 20, "unit": "days"}, "00 a word": {"guess": "view", "answer": "copy"}}
@@ -134,7 +134,7 @@ def test_where_there_is_no_home_folder_nothing_is_kept_and_that_is_said(tmp_path
 
 
 def test_make_lab_a_hub_and_the_command_mean_the_same_file():
-    assert _settings(ROOT)[_journal.VARIABLE] == str(ROOT / "my" / "guesses.json")
+    assert settings(ROOT)[_journal.VARIABLE] == str(ROOT / "my" / "guesses.json")
     assert "lessons lab" in (ROOT / "Makefile").read_text()
     assert f'"{_journal.VARIABLE}": "/home/jovyan/my/guesses.json"' in (ROOT / "TEACHING.md").read_text()
 
