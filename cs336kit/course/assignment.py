@@ -15,7 +15,7 @@ from cs336kit.course import cells as kind
 from cs336kit.course import student
 from cs336kit.course.cells import Cell
 from cs336kit.course.lessons import NOTEBOOKS, find
-from cs336kit.course.pages import EXERCISE
+from cs336kit.course.pace import EXERCISE
 
 FOLDER = Path("my/course")
 CONFIG = "nbgrader_config.py"

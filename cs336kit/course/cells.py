@@ -15,7 +15,9 @@ HANGING = 600
 #: The name in a measured cell's metadata under which the digest of its run is stored.
 RUN = "run"
 #: Tags with a fixed spelling, and tags that carry a value after a colon.
-PLAIN_TAGS = ("prediction", "answer", "exercise", "solution", "check", "verdict", "aside", "gpu", "page")
+PLAIN_TAGS = (
+    "prediction", "pencil", "answer", "exercise", "drill", "solution", "check", "verdict", "aside", "gpu", "page",
+)  # fmt: skip
 VALUE_TAGS = {
     "measured": r"[a-z][a-z-]*",
     "approx": r"\d+(\.\d+)?(e-?\d+)?",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cs336kit._replacing import write_whole
-from cs336kit.course import exam, pages, plans
+from cs336kit.course import exam, pace, pages, plans
 from cs336kit.course.cells import Cell, source
 from cs336kit.course.lessons import NOTEBOOKS, every
 
@@ -48,10 +48,16 @@ def exam_sheet(lessons: pages.Lessons) -> str:
 
 def page(lessons: pages.Lessons) -> str:
     """The whole page."""
-    minutes = [plans.Lesson(path.name[:2], *pages.minutes(cells)) for path, cells in lessons]
+    exams, minutes = _asked(lessons), [plans.lesson(*each) for each in lessons]
     titles = {path.name[:2]: pages.title(path) for path, _ in lessons}
-    parts = [_HEAD, *_ten_weeks(minutes, titles), *_three_days(minutes, titles), "## The lessons"]
-    for (path, cells), question in zip(lessons, _asked(lessons), strict=True):
+    parts = [
+        _HEAD,
+        *_ten_weeks(minutes, titles),
+        *_all_in_class(lessons),
+        *_three_days(minutes, titles),
+        "## The lessons",
+    ]
+    for (path, cells), question in zip(lessons, exams, strict=True):
         parts += _lesson(path, cells, titles, question)
     return "\n\n".join(parts) + "\n"
 
@@ -73,17 +79,34 @@ def _ten_weeks(lessons: list[plans.Lesson], titles: dict[str, str]) -> Iterator[
         week.read_at_home for week in found
     )
     yield (
-        f"Two sittings of {plans.SITTING} minutes a week, a lesson in each. Exercises are done at home{at_home}. Lessons "
-        "follow each other in the order of their numbers, so a lesson for home is read before the sitting of the next "
-        "number."
+        f"Two sittings of {plans.SITTING} minutes a week, a lesson in each. A sitting goes as far as the lesson's Pause, with "
+        f"the exercises before it, as many as there is time for. The rest of the lesson is for home{at_home}. Lessons follow "
+        "each other in the order of their numbers, so a lesson for home is read before the sitting of the next number."
     )
     rows = [["week", "first sitting", "second sitting", "read at home", "minutes in class", "minutes at home"]]
     for number, week in enumerate(found, start=1):
         parts = week.sittings[:1], week.sittings[1:], week.read_at_home
-        cells = [", ".join(f"{titles[each.number]} ({each.reading})" for each in part) or "–" for part in parts]
-        in_class = sum(lesson.reading for lesson in week.sittings)
-        rows.append([str(number), *cells, str(in_class), str(week.at_home)])
+        cells = [
+            ", ".join(
+                f"{titles[each.number]} ({each.in_class if part != week.read_at_home else each.both})" for each in part
+            )
+            or "–"
+            for part in parts
+        ]
+        rows.append([str(number), *cells, str(week.in_class), str(week.at_home)])
     yield _table(rows)
+
+
+def _all_in_class(lessons: pages.Lessons) -> Iterator[str]:
+    halves = [half for _, cells in lessons for half in pace.halves(cells)]
+    if halves:
+        longest, over = max(half.both for half in halves), sum(half.both > plans.SITTING for half in halves)
+        yield (
+            f"If everything is to be done in class, take a sitting for each half, before a lesson's Pause and after it: "
+            f"{len(halves)} sittings of {round(sum(half.both for half in halves) / len(halves))} minutes on average with "
+            f"their exercises. {over} of them take more than {plans.SITTING} minutes and the longest {longest}, so leave an "
+            "exercise of those for home."
+        )
 
 
 def _three_days(lessons: list[plans.Lesson], titles: dict[str, str]) -> Iterator[str]:
@@ -110,10 +133,9 @@ def _table(rows: list[list[str]]) -> str:
 
 def _lesson(path: Path, cells: Sequence[Cell], titles: dict[str, str], asked: exam.Question) -> Iterator[str]:
     number = path.name[:2]
-    reading, exercises = pages.minutes(cells)
     needs = ", ".join(titles[each] for each in needed(number, cells) if each in titles) or "nothing"
     yield f"### {titles[number]}"
-    yield f"**{pages.question(cells)}** {reading} minutes, and {exercises} more for its exercises. It builds on: {needs}."
+    yield f"**{pages.question(cells)}** {pages.times(cells)}. It builds on: {needs}."
     yield "**Usual mistakes**, with the exercise whose check names them"
     yield "\n".join(_mistakes(cells))
     yield "**Discuss**"
@@ -126,7 +148,7 @@ def _lesson(path: Path, cells: Sequence[Cell], titles: dict[str, str], asked: ex
 
 def needed(number: str, cells: Sequence[Cell]) -> list[str]:
     """The earlier lessons that a lesson names before its part Further, because it builds on them."""
-    text = "\n".join(source(cell) for cell in pages.core(cells) if cell["cell_type"] == "markdown")
+    text = "\n".join(source(cell) for cell in pace.core(cells) if cell["cell_type"] == "markdown")
     named = {each for found in _LESSONS.finditer(text) for each in re.findall(r"\d\d", found[1])}
     return sorted(each for each in named if each < number)
 
@@ -143,7 +165,7 @@ def _mistakes(cells: Sequence[Cell]) -> Iterator[str]:
     """A list of a lesson's exercises, with the messages of their checks."""
     from cs336kit.teach import exercises
 
-    for found in pages.exercises(cells):
+    for found in pace.exercises(cells):
         yield f"- {found[1]} · {found[4]} ({found[3]} minutes)"
         exercise = exercises.load(found[1])
         for answer, sentence in zip(exercise.wrong_answers.values(), exercise.mistakes.values(), strict=True):

@@ -4,21 +4,19 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from cs336kit.course import cells as kind
-from cs336kit.course import links
+from cs336kit.course import links, plans
 from cs336kit.course.cells import Cell
+from cs336kit.course.pace import HEADER, core, halves, minutes
 from cs336kit.course.roles import FURTHER, roles
 
 #: Some lessons in order, each with its cells.
 Lessons = Sequence[tuple[Path, Sequence[Cell]]]
-#: A reader's pace: words of prose a minute, seconds for a line of code, a figure or table, and a prediction.
-WORDS_PER_MINUTE, LINE, PICTURE, PREDICTION = 180, 8, 20, 60
-EXERCISE = re.compile(r"### Exercise (\d\d\.\d) (★{1,3}) (\d+) min · (\S.*)")
 
 #: The parts of the course: first lesson and title. A part ends where the next begins.
 PARTS = {
@@ -28,52 +26,9 @@ PARTS = {
     14: "Memory",
     18: "Many machines, many users, many models",
 }
-#: The line of times, as `header` writes it.
-HEADER = re.compile(r"^\d+ minutes, \d+ more for exercises · .*$", flags=re.M)
 #: Words of titles that are not written as in the middle of a file's name.
 _SPELLED = {"flops": "FLOPs", "Einops": "einops"}
 _MAP = "## Map of the course"
-
-
-def minutes(cells: Sequence[Cell]) -> tuple[int, int]:
-    """Minutes of reading and predicting, without what is under Further, and minutes of all exercises."""
-    seconds, answering = 0.0, False
-    for cell in core(cells):
-        text, tags = kind.source(cell), kind.tags(cell)
-        found = EXERCISE.match(text)
-        # A task, its stub and its solution are part of the exercise's minutes.
-        answering = bool(found) or (answering and bool({"exercise", "solution"} & {*tags}))
-        if answering or {"page", "aside"} & {*tags}:
-            continue
-        if cell["cell_type"] == "markdown":
-            seconds += words(text) * 60 / WORDS_PER_MINUTE
-            continue
-        if "prediction" in tags:
-            seconds += PREDICTION
-            continue
-        seconds += LINE * sum(bool(line.strip()) for line in text.splitlines())
-        shown = [{*output.get("data", {})} for output in cell.get("outputs", [])]
-        seconds += PICTURE * sum(bool({"text/html", "image/svg+xml"} & kinds) for kinds in shown)
-    return round(seconds / 60), sum(int(found[3]) for found in exercises(cells))
-
-
-def exercises(cells: Iterable[Cell]) -> Iterator[re.Match[str]]:
-    """The headings of the exercises in these cells: id, stars, minutes, title."""
-    return filter(None, (EXERCISE.match(kind.source(cell)) for cell in cells))
-
-
-def core(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """The cells before the heading Further."""
-    for cell in cells:
-        if kind.source(cell).startswith(FURTHER):
-            return
-        yield cell
-
-
-def words(text: str) -> int:
-    """The number of words in a cell of prose; formulas, links, markup and the line of times do not count."""
-    text = HEADER.sub("", kind.unfolded(text))
-    return len(re.sub(r"\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|[|`#>*·-]", " ", text, flags=re.S).split())
 
 
 def title(path: Path) -> str:
@@ -96,15 +51,22 @@ def link(path: Path, text: str = "{}") -> str:
 
 def header(cells: Sequence[Cell], path: Path, every: Sequence[Path]) -> str:
     """The line below a lesson's question: its minutes, the lessons before and after, and links that open it elsewhere."""
-    reading, exercises = minutes(cells)
     place = list(every).index(path)
     only = sum("gpu" in kind.tags(cell) for cell in cells)
     gpu = "no GPU" if not only else f"no GPU needed, {'one cell runs' if only == 1 else 'a few cells run'} only on one"
-    parts = [f"{reading} minutes, {exercises} more for exercises", gpu]
+    parts = [times(cells), gpu]
     parts += [f"follows {link(every[place - 1])}"] if place else []
     parts += [f"next {link(every[place + 1])}"] if place + 1 < len(every) else []
     here = links.home(path.parent.parent)
     return " · ".join([*parts, *(here.opens(path) if here else [])])
+
+
+def times(cells: Sequence[Cell]) -> str:
+    """The minutes of a lesson in words: its reading, where its Pause is, its exercises, and what is under Further."""
+    found, parts = minutes(cells), halves(cells)
+    paused = f" with a pause after {parts[0].reading}" if len(parts) > 1 else ""
+    more = f" and {found.further} for *Further*" if found.further else ""
+    return f"{found.reading} minutes{paused}, {found.exercises} more for exercises{more}"
 
 
 def footer(path: Path, every: Sequence[Path]) -> str:
@@ -140,12 +102,44 @@ def course_map(lessons: Lessons, folder: str = "") -> str:
     for name, rows in by_part(lessons):
         lines += [f"**{name}**", "", "| lesson | its question | minutes | more for exercises |", "|---|---|---|---|"]
         for path, cells in rows:
-            reading, exercises = minutes(cells)
+            found = minutes(cells)
             lines.append(
-                f"| [{heading(path)}]({folder}{path.name}) | {promise(cells)} | {reading} | {exercises or '–'} |"
+                f"| [{heading(path)}]({folder}{path.name}) | {promise(cells)} | {found.reading} | {found.exercises or '–'} |"
             )
         lines.append("")
     return "\n".join(lines).rstrip()
+
+
+def paths(lessons: Lessons, folder: str = "") -> str:
+    """How long the whole course takes, and the paths through it for less time, as Markdown; "" where a lesson is missing."""
+    there = {path.name[:2]: cells for path, cells in lessons}
+    if not {number for way in plans.PATHS for number in way.lessons + way.cards} <= {*there}:
+        return ""
+    every = [minutes(cells) for cells in there.values()]
+    whole = [sum(column) for column in zip(*every, strict=True)]
+    lines = [
+        f"All {len(every)} lessons take {_hours(whole[0])} hours to read and predict, {_hours(whole[1])} for their exercises, "
+        f"and {_hours(whole[2])} for what is under *Further*. With less time, take one of these paths:",
+        "",
+        "| path | take it if | lessons | hours | more for exercises |",
+        "|---|---|---|---|---|",
+    ]
+    names = {path.name[:2]: path.name for path, _ in lessons}
+
+    def listed(numbers: Sequence[str]) -> str:
+        return ", ".join(f"[{number}]({folder}{names[number]})" for number in numbers)
+
+    for way in plans.PATHS:
+        found = plans.minutes(way, there)
+        some = f" ({', '.join(way.exercises)})" if way.exercises else ""
+        cards = f", and the cards of {listed(way.cards)}" if way.cards else ""
+        row = (way.name, way.reader, listed(way.lessons) + cards, _hours(found.reading), _hours(found.exercises) + some)
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def _hours(minutes: int) -> str:
+    return f"{minutes / 60:.1f}".removesuffix(".0")
 
 
 def generated(lessons: Lessons, path: Path) -> tuple[str, list[str]]:
@@ -160,7 +154,9 @@ def generated(lessons: Lessons, path: Path) -> tuple[str, list[str]]:
         lead, rest = first.split(f"**{asked}**", 1)
         rest = HEADER.sub("", rest).strip()
         first = f"{lead}**{asked}**\n\n{line}" + (f"\n\n{rest}" if rest else "")
-    maps = [f"{_MAP}\n\n{course_map(lessons)}"] if path == every[0] else []
+    maps = (
+        [f"{_MAP}\n\n" + "\n\n".join(filter(None, [course_map(lessons), paths(lessons)]))] if path == every[0] else []
+    )
     here = links.home(path.parent.parent)
     return first, [*([here.install()] if here else []), *filter(None, [footer(path, every)]), *maps]
 

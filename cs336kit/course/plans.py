@@ -1,10 +1,14 @@
-"""Plans of the course, computed from the minutes of its lessons: ten weeks with two sittings each, and three full days."""
+"""Plans of the course, computed from the minutes of its lessons: ten weeks, three full days, and paths for one reader."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
+from pathlib import Path
 
-#: Weeks with two sittings, and the minutes of a sitting; exercises are done at home.
+from cs336kit.course import pace
+from cs336kit.course.cells import Cell
+
+#: Weeks with two sittings, and the minutes of a sitting: a lesson to its Pause with the exercises before it.
 WEEKS, SITTING = 10, 50
 #: Full days, and the minutes of a day without the breaks; exercises are done in the room.
 DAYS, DAY = 3, 360
@@ -26,22 +30,59 @@ LEFT_OUT = {
 
 
 @dataclass(frozen=True)
+class Shorter:
+    """A path for less time: for whom it is, its lessons, and which of their exercises (None: all); cards to read besides."""
+
+    name: str
+    reader: str
+    lessons: tuple[str, ...]
+    exercises: tuple[str, ...] | None = None
+    cards: tuple[str, ...] = ()
+
+
+#: Paths for a reader with less time than the whole course takes, and the minutes of reading a card.
+CARD = 2
+PATHS = (
+    Shorter(
+        "The core", "you have a day",
+        ("00", "06", "07", "09", "14", "15", "17", "18", "19"),
+        ("00.4", "06.1", "07.2", "09.2", "14.2", "15.2", "17.4", "18.5", "19.3"),
+        ("08", "11", "12"),
+    ),
+    Shorter("I train", "you train or fine-tune models",
+            ("00", "02", "07", "09", "11", "13", "14", "15", "16", "17", "18", "20")),
+    Shorter("I serve", "you run models for others", ("00", "01", "04", "06", "07", "12", "17", "19")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Lesson:
-    """The number of a lesson, and its minutes."""
+    """The number of a lesson and its minutes; half: those before its Pause, None for a lesson without one."""
 
     number: str
     reading: int
     exercises: int
+    half: pace.Minutes | None = None
 
     @property
     def both(self) -> int:
         """With its exercises."""
         return self.reading + self.exercises
 
+    @property
+    def first(self) -> pace.Minutes:
+        """The minutes of what a sitting begins: the first half, or a lesson without a Pause."""
+        return self.half or pace.Minutes(self.reading, self.exercises)
+
+    @property
+    def in_class(self) -> int:
+        """Minutes of a sitting: the first half with its exercises, as many as there is time for."""
+        return min(SITTING, self.first.both)
+
 
 @dataclass(frozen=True)
 class Week:
-    """A week: a lesson for each sitting, and what is read at home; all exercises are done at home."""
+    """A week: a lesson for each sitting, whose second half is read at home, and what is read there from the beginning."""
 
     sittings: tuple[Lesson, ...]
     read_at_home: tuple[Lesson, ...]
@@ -49,19 +90,31 @@ class Week:
     @property
     def at_home(self) -> int:
         """Minutes at home."""
-        read = sum(lesson.reading for lesson in self.read_at_home)
-        return read + sum(lesson.exercises for lesson in self.sittings + self.read_at_home)
+        return sum(lesson.both for lesson in self.sittings + self.read_at_home) - self.in_class
+
+    @property
+    def in_class(self) -> int:
+        """Minutes of its sittings."""
+        return sum(lesson.in_class for lesson in self.sittings)
+
+
+def lesson(path: Path, cells: Sequence[Cell]) -> Lesson:
+    """The minutes of a lesson, for a plan."""
+    whole, halves = pace.minutes(cells), pace.halves(cells)
+    return Lesson(path.name[:2], whole.reading, whole.exercises, halves[0] if len(halves) > 1 else None)
 
 
 def weeks(lessons: Sequence[Lesson]) -> list[Week]:
     """The lessons in order, one in each sitting, spread evenly over at most WEEKS weeks.
 
     A week with more than two lessons leaves its shortest ones to be read at home, in all as few minutes as possible. Raises
-    ValueError for a lesson that is longer than a sitting.
+    ValueError for a lesson whose first half is longer than a sitting.
     """
     for lesson in lessons:
-        if lesson.reading > SITTING:
-            raise ValueError(f"lesson {lesson.number} takes {lesson.reading} minutes, but a sitting has only {SITTING}")
+        if lesson.first.reading > SITTING:
+            raise ValueError(
+                f"lesson {lesson.number} takes {lesson.first.reading} minutes to its pause, but a sitting has only {SITTING}"
+            )
     if not lessons:
         return []
     count = min(WEEKS, -(-len(lessons) // 2))
@@ -115,3 +168,12 @@ def _packed(lessons: Sequence[Lesson]) -> list[list[Lesson]] | None:
             found.append([lesson])
     fits = len(found) <= DAYS and all(sum(each.both for each in day) <= DAY for day in found)
     return found if fits else None
+
+
+def minutes(path: Shorter, lessons: Mapping[str, Sequence[Cell]]) -> pace.Minutes:
+    """Minutes of a path, from the cells of the lessons by number. Raises KeyError for a lesson that is not there."""
+    read = sum(pace.minutes(lessons[number]).reading for number in path.lessons) + CARD * len(path.cards)
+    found = {task[1]: int(task[3]) for number in path.lessons for task in pace.exercises(lessons[number])}
+    if path.exercises is None:
+        return pace.Minutes(read, sum(pace.minutes(lessons[number]).exercises for number in path.lessons))
+    return pace.Minutes(read, sum(found[id] for id in path.exercises))

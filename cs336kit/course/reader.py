@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cs336kit import _journal
-from cs336kit.course import pages
+from cs336kit.course import pace, pages
 from cs336kit.course.cells import Cell
 
 
 def mark(path: Path, cells: Sequence[Cell], journal: _journal.Journal) -> str:
     """What the reader has done in a lesson, as "3 of 5 exercises, 6 guesses, within a factor of 1.4 in the middle"; or ""."""
-    ids = [found[1] for found in pages.exercises(cells)]
+    ids = [found[1] for found in pace.exercises(cells)]
     solved = len({*ids} & {*journal.solved})
     # A guess made outside JupyterLab does not record its lesson.
     guesses = {key: entry for key, entry in journal.guesses.items() if key.startswith(path.name[:2] + " ")}
@@ -26,7 +26,7 @@ def following(lessons: pages.Lessons, journal: _journal.Journal) -> str:
     begun = [place for place, (path, cells) in enumerate(lessons) if mark(path, cells, journal)]
     start = begun[-1] if begun else 0
     for path, cells in [*lessons[start:], *lessons[:start]]:
-        left = [found[1] for found in pages.exercises(cells) if found[1] not in journal.solved]
+        left = [found[1] for found in pace.exercises(cells) if found[1] not in journal.solved]
         if left:
             what = f"exercise {left[0]} in {pages.title(path)}" if mark(path, cells, journal) else pages.title(path)
             return f"Next: {what}. (cs336kit lessons lab opens your copies.)"

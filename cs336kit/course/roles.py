@@ -19,7 +19,9 @@ LETTERS, FIGURE = 80, 15
 #: Text that begins a slide of its own.
 CARD = "**The card**"
 EXERCISE = "### Exercise "
-_OWN_SLIDE = (EXERCISE, "**Your prediction.**", CARD, "**Discuss**")
+#: How the cell begins that marks a lesson's middle.
+PAUSE = "**Pause.**"
+_OWN_SLIDE = (EXERCISE, "**Your prediction.**", PAUSE, CARD, "**Discuss**")
 #: What a reader works on appears with its question; a fragment waits for the next key.
 _WITH_IT = {"prediction", "exercise"}
 #: Cells that draw the reader's own guesses, of which slides have none.
@@ -43,7 +45,12 @@ def roles(cells: Sequence[Cell]) -> list[str]:
         both = _size(cells[place : place + 2])
         more, below = both if not code and text.endswith(":") and _fits(*both) else (length, takes)
         over = not _fits(lines + more, height + below)
-        if further or tags & {"solution", "page", "verdict", "aside"} or (code and imports) or text in _READERS_OWN:
+        if (
+            further
+            or tags & {"solution", "page", "verdict", "aside", "drill"}
+            or (code and imports)
+            or text in _READERS_OWN
+        ):
             role, imports = "skip", imports and (not code or "page" in tags)
         elif not code and text.startswith(("# ", "## ")):
             role, opening = "slide", text.split()[0]

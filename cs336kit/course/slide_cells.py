@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
 from cs336kit.course import cells as kind
-from cs336kit.course import pages
+from cs336kit.course import pace
 from cs336kit.course import roles as slide
 from cs336kit.course.cells import Cell
 from cs336kit.course.outputs import opened, text_of
@@ -18,7 +18,7 @@ _LESSON = re.compile(r"\((\d\d_\w+)\.ipynb(#[^)]*)?\)")
 #: How a cell begins that is a slide's heading, and one that asks.
 HEADINGS, QUESTION = ("# ", "## ", "### "), "**Your prediction.**"
 #: What names itself in bold has that as its title.
-_NAMED = re.compile(r"\*\*(Your prediction|The card|Discuss|Read on)\.?\*\*(?: · |\s+)")
+_NAMED = re.compile(r"\*\*(Your prediction|Pause|The card|Discuss|Read on)\.?\*\*(?: · |\s+)")
 
 
 def parts(cell: Cell) -> Iterator[Cell]:
@@ -32,7 +32,7 @@ def parts(cell: Cell) -> Iterator[Cell]:
         if pieces[0].startswith(("# ", "## ")) and "\n" in pieces[0]:
             pieces[:1] = pieces[0].split("\n", 1)
         for piece in pieces:
-            if not pages.HEADER.match(piece):
+            if not pace.HEADER.match(piece):
                 yield {**cell, "source": _LESSON.sub(r"(\1.html)", piece)}
         return
     if slide.tall(cell) <= slide.ROOM or not outputs:
@@ -86,7 +86,7 @@ class Slide:
     @property
     def exercise(self) -> re.Match[str] | None:
         """The heading of the exercise on the slide: id, stars, minutes, title."""
-        return pages.EXERCISE.match(_prose(self.first))
+        return pace.EXERCISE.match(_prose(self.first))
 
 
 def _prose(cell: Cell) -> str:
@@ -170,7 +170,7 @@ def _shared(said: Sequence[tuple[str, bool]], before: Slide, cell: Cell) -> tupl
 def _told(begun: Slide, lesson: Sequence[Cell]) -> Iterator[str]:
     """What the speaker is told before the lesson's own prose: the time, what goes wrong, and what the author added."""
     text = _prose(begun.first)
-    if text.startswith(("# ", "## ")) or begun.title in ("Discuss", "Read on"):
+    if text.startswith(("# ", "## ")) or begun.title in ("Pause", "Discuss", "Read on"):
         yield _minutes(lesson, "" if text.startswith("# ") else text if begun.headed else f"**{begun.title}**")
     if begun.exercise:
         yield from _mistakes(begun.exercise[1], begun.exercise[3])
@@ -208,5 +208,5 @@ def untitled(lesson: Sequence[Cell]) -> Iterator[str]:
 def _minutes(lesson: Sequence[Cell], heading: str = "") -> str:
     """How far the speaker should be at this heading, in a sentence; without a heading: at the beginning."""
     before = [] if not heading else list(takewhile(lambda cell: not kind.source(cell).startswith(heading), lesson))
-    (now, tried), (whole, trying) = pages.minutes(before), pages.minutes(lesson)
+    (now, tried, _), (whole, trying, _) = pace.minutes(before), pace.minutes(lesson)
     return f"**Minute {now} of {whole}**, and {tried} of {trying} minutes of exercises."

@@ -7,7 +7,7 @@ from typing import Any
 
 from cs336kit._replacing import write_whole
 from cs336kit.course import cells as kind
-from cs336kit.course import lessons, pages, slide_cells
+from cs336kit.course import lessons, pace, pages, slide_cells
 from cs336kit.course.cells import Cell
 
 BUILD = Path("build/slides")
@@ -121,7 +121,7 @@ def _listing(there: pages.Lessons) -> str:
     from jinja2 import Template
 
     def row(path: Path, cells: Sequence[Cell]) -> dict[str, Any]:
-        about = {"question": pages.promise(cells), "minutes": pages.minutes(cells)[0]}
+        about = {"question": pages.promise(cells), "minutes": pace.minutes(cells).reading}
         return {"deck": deck(path), "title": pages.title(path), **about}
 
     template = Template((_OURS / "list.html.j2").read_text(encoding="utf-8"))

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit.course import cells as kind
-from cs336kit.course import exempt, flow, pages, slide_cells, spoilers
+from cs336kit.course import exempt, flow, pace, pages, slide_cells, spoilers
 from cs336kit.course.cells import Cell
 from cs336kit.course.lessons import METADATA, every
 from cs336kit.course.outputs import text_of
-from cs336kit.course.roles import SLIDE_LINES, roles
+from cs336kit.course.roles import PAUSE, SLIDE_LINES, roles
 from cs336kit.course.student import leaks, without_answers
 
 #: The most that a lesson has. None of these is a goal: a shorter lesson is a better one.
-MINUTES, CODE_CELLS, CODE_LINES, COLUMNS, PROSE_WORDS = 45, 26, 20, 88, 150
+MINUTES, CODE_CELLS, CODE_LINES, COLUMNS, PROSE_WORDS = 60, 26, 20, 88, 150
 TRAPS, FIGURES = 4, 5
 PREDICTIONS, EXERCISES = range(4, 8), range(4, 7)
+#: The Pause stands between these shares of a lesson's minutes.
+MIDDLE = 0.35, 0.65
 #: A quantity in a table of `teach.compare` is measured at most this many times as large as predicted, or as small.
 APART = 1.25
 #: At most this share of a lesson's outputs depends on the machine; the rest is compared.
@@ -80,16 +82,39 @@ def _page(notebook: Notebook) -> Iterator[str]:
     for part in ("**The card**", "**Discuss**", "**Read on**"):
         if not any(part in text for text in texts) or not last:
             yield f"a lesson ends with '## What you can say now', and {part} is there or below"
-    if (reading := pages.minutes(notebook["cells"])[0]) > MINUTES:
+    if (reading := pace.minutes(notebook["cells"]).reading) > MINUTES:
         yield f"reading takes {reading} minutes; {MINUTES} is the most"
+    yield from _pause(notebook["cells"])
+
+
+def _pause(cells: list[Cell]) -> Iterator[str]:
+    """A sitting ends where a section does, and near the middle."""
+    pauses = [place for place, cell in enumerate(cells) if kind.source(cell).startswith(PAUSE)]
+    if not pauses:
+        return
+    if len(pauses) != 1:
+        yield f"there are {len(pauses)} cells that begin with {PAUSE}; a lesson has one"
+        return
+    following = next((cell for cell in cells[pauses[0] + 1 :]), None)
+    if following is None or not kind.source(following).startswith("## "):
+        yield f"{kind.where(cells[pauses[0]])} is a pause in the middle of a section: it stands before a heading '## '"
+    before, whole = pace.halves(cells)[0].reading, pace.minutes(cells).reading
+    if not MIDDLE[0] * whole <= before <= MIDDLE[1] * whole:
+        yield f"the pause comes after {before} of {whole} minutes; {MIDDLE[0]:.0%} to {MIDDLE[1]:.0%} of them are allowed"
 
 
 def _counts(notebook: Notebook) -> Iterator[str]:
-    core = list(pages.core(notebook["cells"]))
+    core = list(pace.core(notebook["cells"]))
     code = [cell for cell in core if kind.is_code(cell) and "page" not in kind.tags(cell)]
-    of = {tag: sum(tag in kind.tags(cell) for cell in code) for tag in ("prediction", "exercise", "solution", "aside")}
+    of = {
+        tag: sum(tag in kind.tags(cell) for cell in code)
+        for tag in ("prediction", "exercise", "drill", "solution", "aside")
+    }
     found = {
-        "code cells apart from exercises, guesses and asides": (len(code) - sum(of.values()), range(CODE_CELLS + 1)),
+        "code cells apart from exercises, drills, guesses and asides": (
+            len(code) - sum(of.values()),
+            range(CODE_CELLS + 1),
+        ),
         "predictions": (of["prediction"], PREDICTIONS),
         "exercises": (of["exercise"], EXERCISES),
         "traps": (sum(text.startswith("> **Trap") for text in _prose(notebook)), range(TRAPS + 1)),
@@ -98,7 +123,7 @@ def _counts(notebook: Notebook) -> Iterator[str]:
     for name, (number, allowed) in found.items():
         if number not in allowed:
             yield f"there are {number} {name}; {allowed.start} to {allowed.stop - 1} are allowed"
-    titles = [found[4] for found in pages.exercises(notebook["cells"])]
+    titles = [found[4] for found in pace.exercises(notebook["cells"])]
     for word in ("build it", "decide"):
         if not any(title.startswith(word) for title in titles):
             yield f"no exercise's heading says '· {word}': in every lesson the reader builds something and makes a decision"
@@ -171,7 +196,7 @@ def _words(cell: Cell) -> Iterator[str]:
 
 def _size(cell: Cell) -> Iterator[str]:
     if cell["cell_type"] == "markdown":
-        if "page" not in kind.tags(cell) and (size := pages.words(cell["source"])) > PROSE_WORDS:
+        if "page" not in kind.tags(cell) and (size := pace.words(cell["source"])) > PROSE_WORDS:
             yield f"has {size} words; {PROSE_WORDS} is the most: begin a new cell"
         return
     lines = cell["source"].splitlines()
@@ -220,7 +245,7 @@ def _tags(cell: Cell) -> Iterator[str]:
 
 def _task(cell: Cell) -> Iterator[str]:
     text = cell["source"].rstrip()
-    if (task := pages.EXERCISE.match(text)) and (task[4] == "Title" or text.endswith(("…", "..."))):
+    if (task := pace.EXERCISE.match(text)) and (task[4] == "Title" or text.endswith(("…", "..."))):
         yield f"is the task of {task[1]} as `exercise new` wrote it, with Title or …: say what is asked"
 
 
@@ -238,7 +263,7 @@ def _exercises(notebook: Notebook, number: str) -> Iterator[str]:
         id = f"{number}.{i}"
         if i > len(headings) or not headings[i - 1].startswith(f"### Exercise {id} "):
             yield f"exercise {i} has no heading '### Exercise {id} …'"
-        elif pages.question(notebook["cells"]) and not pages.EXERCISE.match(headings[i - 1]):
+        elif pages.question(notebook["cells"]) and not pace.EXERCISE.match(headings[i - 1]):
             yield f"the heading of {id} is not of the form '### Exercise {id} ★★ 10 min · build it: what'"
         if f'check("{id}"' not in stub["source"] or f"{id} waiting" not in _output_text(stub):
             yield f"{kind.where(stub)} should check exercise {id} and show that it is waiting"

@@ -23,7 +23,7 @@ from cs336kit.cli import main
 from cs336kit.course import cells as kind
 from cs336kit.course.assignment import CONFIG, FOLDER, POINTS, graded, marks, write
 from cs336kit.course.lessons import every
-from cs336kit.course.pages import minutes
+from cs336kit.course.pace import exercises
 from cs336kit.course.student import leaks, without_answers
 from cs336kit.course.submitted import Mended, Scored, Table, unmarked
 from cs336kit.teach.exercises import load
@@ -32,10 +32,15 @@ ROOT = Path(__file__).parents[2]
 LESSONS = dict(every(ROOT / "notebooks"))
 
 
+def asked(cells):
+    """The minutes of a lesson's exercises."""
+    return sum(int(found[3]) for found in exercises(cells))
+
+
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_every_exercise_is_graded_for_its_minutes_by_a_locked_cell_below_it(path):
     cells, points = graded(without_answers(LESSONS[path], []))
-    assert points == minutes(LESSONS[path])[1] and leaks(cells, LESSONS[path]) == []
+    assert points == asked(LESSONS[path]) and leaks(cells, LESSONS[path]) == []
     text = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
     notebook = reads(text, as_version=4)  # nbgrader's own reader refuses metadata that it does not know
     nbformat.validate(notebook)
@@ -68,7 +73,7 @@ def test_the_command_says_what_to_do_next_and_can_be_repeated(clone, capsys):
     for _ in range(2):
         assert main(["lessons", "assignment"]) == 0
         said = capsys.readouterr().out.splitlines()
-        assert said[0] == f"{clone[0]}: {minutes(next(iter(LESSONS.values())))[1]} points" and len(said) == 3
+        assert said[0] == f"{clone[0]}: {asked(next(iter(LESSONS.values())))} points" and len(said) == 3
         assert said[-1].endswith(f"Next, in my/course/: nbgrader generate_assignment {clone[0]}")
     assert {path.name for path in FOLDER.iterdir()} == {"source", CONFIG}
     # A lesson alone in its folder links to no other.

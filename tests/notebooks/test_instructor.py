@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from cs336kit.cli import main
-from cs336kit.course import exam, instructor, pages, plans
+from cs336kit.course import exam, instructor, pace, pages, plans
 from cs336kit.course.cells import source
 from cs336kit.course.lessons import every
+from cs336kit.course.pace import Minutes
 from cs336kit.course.plans import Lesson
 from cs336kit.teach import exercises
 
 LESSONS = every(Path(__file__).parents[2] / "notebooks")
-MINUTES = [Lesson(path.name[:2], *pages.minutes(cells)) for path, cells in LESSONS]
+MINUTES = [plans.lesson(*each) for each in LESSONS]
 #: The fewest weeks in which nothing is read at home.
 ENOUGH = -(-len(LESSONS) // 2)
 
@@ -29,9 +30,11 @@ def test_ten_weeks_hold_every_lesson_once_in_order_and_the_minutes_add_up():
     held = [lesson for week in weeks for lesson in sorted(week.sittings + week.read_at_home, key=lambda x: x.number)]
     assert held == MINUTES
     assert all(
-        len(week.sittings) <= 2 and lesson.reading <= plans.SITTING for week in weeks for lesson in week.sittings
+        len(week.sittings) <= 2 and lesson.first.reading <= lesson.in_class <= plans.SITTING
+        for week in weeks
+        for lesson in week.sittings
     )
-    in_class = sum(lesson.reading for week in weeks for lesson in week.sittings)
+    in_class = sum(week.in_class for week in weeks)
     assert in_class + sum(week.at_home for week in weeks) == sum(lesson.both for lesson in MINUTES)
 
 
@@ -72,20 +75,20 @@ def test_what_fits_exactly_fits():
     # Left out in the order given, named in the order of the lessons, and no more than needed.
     more = [*full, Lesson("06", 10, 0), Lesson("07", 10, 0)]
     assert plans.days(more, {"07": "late", "06": "long", "00": "last"})[1] == {"06": "long", "07": "late"}
-    assert plans.weeks(full[:1] * 0) == [] and plans.Week((full[0],), (full[1],)).at_home == 80 + 100 + 80
+    assert plans.weeks(full[:1] * 0) == [] and plans.Week((full[0],), (full[1],)).at_home == 360 - plans.SITTING
 
 
 def test_plans_as_tables():
-    lessons = [Lesson("00", 30, 20), Lesson("01", 40, 5), Lesson("02", 35, 10)]
+    lessons = [Lesson("00", 30, 20), Lesson("01", 40, 5, Minutes(20, 5)), Lesson("02", 60, 30, Minutes(45, 10))]
     titles = {"00": "A", "01": "B", "02": "C"}
     *_, weeks = instructor._ten_weeks(lessons, titles)
     assert weeks.splitlines()[1:] == [
         "|---|---|---|---|---|---|",
-        "| 1 | A (30) | B (40) | – | 70 | 25 |",
-        "| 2 | C (35) | – | – | 35 | 10 |",
+        "| 1 | A (50) | B (25) | – | 75 | 20 |",
+        "| 2 | C (50) | – | – | 50 | 40 |",
     ]
     _, most, days, *_ = instructor._three_days(lessons, titles)
-    assert days.splitlines()[2:] == ["| 1 | A (50), B (45), C (45) | 140 |"] and "360 minutes a day" in most
+    assert days.splitlines()[2:] == ["| 1 | A (50), B (45), C (90) | 185 |"] and "360 minutes a day" in most
 
 
 def test_the_exercises_of_a_lesson_with_their_minutes():
@@ -101,7 +104,7 @@ def test_other_lessons_make_another_plan_and_one_that_is_too_long_is_named():
     assert plans.weeks(many)[-1].read_at_home == (many[20],)
     even = [Lesson(f"{i:02}", 30, 0) for i in range(22)]
     assert [len(week.read_at_home) for week in plans.weeks(even)] == [1, 1, *[0] * 8]
-    with pytest.raises(ValueError, match="lesson 03 takes 51 minutes, but a sitting has only 50"):
+    with pytest.raises(ValueError, match="lesson 03 takes 51 minutes to its pause, but a sitting has only 50"):
         plans.weeks([Lesson("03", 51, 0)])
 
 
@@ -111,7 +114,7 @@ def test_a_lesson_has_its_question_three_to_discuss_its_mistakes_and_its_exam(pa
     asked = exam.questions()[path.name[:2]]
     assert pages.question(cells) in own and len(instructor.discussion(cells)) == 3
     assert all(each in own for each in (*instructor.discussion(cells), asked.asked, asked.answer))
-    ids = [found[1] for found in pages.exercises(cells)]
+    ids = [found[1] for found in pace.exercises(cells)]
     assert ids and all(f"- {id} · " in own for id in ids)
     assert own.count("\n  - ") == sum(len(exercises.load(id).mistakes) for id in ids)
     # In the words of the check, which may begin with a name: "x is missing".
@@ -208,4 +211,4 @@ def test_a_lesson_says_what_it_builds_on():
         number = path.name[:2]
         _, about = islice(instructor._lesson(path, cells, titles, exam.questions()[number]), 2)
         named = ", ".join(titles[each] for each in instructor.needed(number, cells))
-        assert about.endswith(f" more for its exercises. It builds on: {named or 'nothing'}.")
+        assert about.endswith(f". It builds on: {named or 'nothing'}.")

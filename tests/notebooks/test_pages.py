@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from cs336kit.course import pages
+from cs336kit.course import pace, pages, plans
 
 # Not those of this clone, which is a fork with links in its headers, perhaps.
 NAMES = [
@@ -15,6 +15,9 @@ NAMES = [
 TITLE = "# 09 · Gradient FLOPs\n\n**Why six?**"
 TABLE = new_output("display_data", data={"text/html": "<table>", "text/plain": "t"})
 DRAWN, SAID = (new_output("display_data", data={kind: "x"}) for kind in ("image/svg+xml", "text/plain"))
+
+
+LINES = new_output("stream", name="stdout", text="1\n2\n3\n")
 
 
 def text(source, *tags):
@@ -40,23 +43,72 @@ def page(cells, path=NAMES[-1]):
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        ([text("word " * 360)], (2, 0)),
-        ([code("\n".join(["x = 1"] * 15 + [""]))], (2, 0)),
-        ([code("x", outputs=[TABLE] * 3)] * 2, (2, 0)),
-        (prediction("x\n" * 7)[1:], (2, 0)),
+        ([text("word " * 400)], (2, 0, 0)),
+        ([code("\n".join(["x = 1"] * 8 + [""]))], (2, 0, 0)),
+        # Nobody stops at an import, a comment, or a bracket.
+        ([code("import os\nfrom a import b\n# why\n)\n" * 9)], (0, 0, 0)),
+        ([code("", outputs=[TABLE] * 3)] * 2, (2, 0, 0)),
+        # An answer's code is folded; a prediction takes 90 seconds, or 180 with a pencil.
+        (prediction("x\n" * 70)[1:] * 2, (3, 0, 0)),
+        ([code("guess = ...", "prediction", "pencil"), code("x", "answer")], (3, 0, 0)),
         # To the second: 89 are a minute, and 90 are two.
-        ([text("word " * 267)], (1, 0)), ([text("word " * 270)], (2, 0)), ([code("x\n" * 11)], (1, 0)),
-        ([code("x", outputs=[TABLE] * 4)], (1, 0)), ([text("word " * 87), prediction()[1]], (1, 0)),
-        ([code("x", outputs=[DRAWN] * 3)] * 2, (2, 0)),
-        ([code("x", outputs=[SAID] * 9)], (0, 0)),
-        ([text("word " * 180), text("## Further"), text("word " * 1800)], (1, 0)),
-        ([text("### Exercise 09.1 ★★ 10 min · a"), code("x\n" * 99, "exercise"), code("y\n" * 99, "solution")], (0, 10)),
-        ([text("### Exercise 09.1 ★ 5 min · a"), code("x", "exercise"), text("word " * 180)], (1, 5)),
-        ([text("$$ " + "a " * 900 + "$$ [word](notebook_with_a_long_name.ipynb)")], (0, 0)),
+        ([text("word " * 297)], (1, 0, 0)), ([text("word " * 300)], (2, 0, 0)), ([code("x\n" * 5)], (1, 0, 0)),
+        ([code("x", outputs=[TABLE] * 3)], (1, 0, 0)), ([text("word " * 197), prediction()[1]], (2, 0, 0)),
+        ([code("", outputs=[DRAWN] * 3)] * 2, (2, 0, 0)),
+        # Printed text is looked at as a table is if it has three lines.
+        ([code("", outputs=[SAID] * 9)], (0, 0, 0)), ([code("", outputs=[LINES] * 3)], (1, 0, 0)),
+        ([text("word " * 200), text("## Further"), text("word " * 2000)], (1, 0, 10)),
+        ([text("### Exercise 09.1 ★★ 10 min · a"), code("x\n" * 99, "exercise"), code("y\n" * 9, "solution")], (0, 10, 0)),
+        ([text("### Exercise 09.1 ★ 5 min · a"), code("x", "exercise"), text("word " * 200)], (1, 5, 0)),
+        ([text("### Drills 5 min\n" + "word " * 99), *[code("x\n" * 9, "drill")] * 2, text("word " * 200)], (1, 5, 0)),
+        ([text("$$ " + "a " * 900 + "$$ [word](notebook_with_a_long_name.ipynb)")], (0, 0, 0)),
     ],
 )  # fmt: skip
 def test_times_follow_from_what_there_is_to_read_and_do(cells, expected):
-    assert pages.minutes(cells) == expected
+    assert pace.minutes(cells) == expected
+
+
+def test_the_halves_of_a_lesson_add_up_to_it():
+    task = [text("### Exercise 09.1 ★ 5 min · a"), code("x", "exercise")]
+    cells = [
+        text("word " * 290),
+        *task,
+        text("**Pause.** Enough."),
+        text("word " * 290),
+        *task,
+        text("## Further"),
+        *task,
+    ]
+    before, after = pace.halves(cells)
+    assert before == (1, 5, 0) and after == (2, 5, 0) and pace.minutes(cells) == (3, 15, 0)
+    assert pace.halves(cells[:1]) == [(1, 0, 0)]
+    assert pages.times(cells) == "3 minutes with a pause after 1, 15 more for exercises"
+    assert pages.times([text("## Further"), text("word " * 200)]) == (
+        "0 minutes, 0 more for exercises and 1 for *Further*"
+    )
+
+
+def test_paths_for_less_time_say_what_they_take_and_are_left_out_where_a_lesson_is_missing():
+    task = [text("### Exercise {0}.4 ★ 5 min · a"), code("x", "exercise")]
+    lessons = [
+        (
+            Path(f"{number:02}_x.ipynb"),
+            [text("word " * 12000), *[text(t.source.format(f"{number:02}")) for t in task[:1]]],
+        )
+        for number in range(22)
+    ]
+    assert pages.paths(lessons[:-2]) == "" and pages.paths([]) == ""
+    some = plans.Shorter("Some", "you can", ("00", "02"), ("02.4",), ("03",))
+    assert plans.minutes(some, {path.name[:2]: cells for path, cells in lessons}) == (122, 5, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "PATHS", (some, plans.Shorter("All", "you want", ("01",))))
+        assert pages.paths(lessons, "n/").splitlines()[4:] == [
+            "| Some | you can | [00](n/00_x.ipynb), [02](n/02_x.ipynb), and the cards of [03](n/03_x.ipynb) | 2 | 0.1 (02.4) |",
+            "| All | you want | [01](n/01_x.ipynb) | 1 | 0.1 |",
+        ]
+        assert "All 22 lessons take 22 hours to read and predict, 1.8 for their exercises, and 0 for" in pages.paths(
+            lessons
+        )
 
 
 def test_a_page_is_written_once_and_then_stays():
@@ -141,7 +193,7 @@ def test_answers_solutions_and_further_are_folded():
 def test_code_that_a_lesson_is_not_about_is_folded_and_takes_no_time():
     cells = [text(TITLE), code("x = 1\n" * 15), code("y = 1\n" * 30, "aside")]
     assert pages.metadata(cells)[2]["jupyter"] == {"source_hidden": True}
-    assert pages.minutes(cells) == pages.minutes(cells[:2]) == (2, 0)
+    assert pace.minutes(cells) == pace.minutes(cells[:2]) == (4, 0, 0)
 
 
 def test_what_a_run_has_left_stays_in_measured_cells_alone():

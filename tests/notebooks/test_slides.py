@@ -266,8 +266,8 @@ def test_titles_are_edited_as_text_and_stay_when_a_lesson_is_stored(course, caps
 
 
 def test_the_speaker_knows_how_many_minutes_have_passed():
-    lesson = [text("# 09 · A"), text("word " * 360), text("### Exercise 09.1 ★ 8 min · build it"), text("## 2 · B")]
-    lesson += [text("word " * 180), text("### Exercise 09.2 ★ 5 min · decide")]
+    lesson = [text("# 09 · A"), text("word " * 400), text("### Exercise 09.1 ★ 8 min · build it"), text("## 2 · B")]
+    lesson += [text("word " * 200), text("### Exercise 09.2 ★ 5 min · decide")]
     assert slide_cells._minutes(lesson) == "**Minute 0 of 3**, and 0 of 13 minutes of exercises."
     assert slide_cells._minutes(lesson, "## 2 · B") == "**Minute 2 of 3**, and 8 of 13 minutes of exercises."
 

@@ -47,6 +47,7 @@ def home(lessons: course.Lessons, there: AbstractSet[str]) -> str:
         "elsewhere": f"Without installing anything, you can run it in {' or '.join(opens)}. " if opens else "",
         "first": _link(lessons[0][0]),
         "map": course.course_map(lessons, f"{NOTEBOOKS}/"),
+        "paths": course.paths(lessons, f"{NOTEBOOKS}/"),
         "tools": "\n".join(f"- {{doc}}`{name}`{TOOLS.get(name, '')}" for name in tools),
         "rooms": "\n".join(f"- {{doc}}`{name}`: {about}" for name, about in rooms.items()),
     }
