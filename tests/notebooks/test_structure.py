@@ -336,16 +336,18 @@ def texts_of(source):
     return lambda n: [nbformat.v4.new_markdown_cell(source) for _ in range(n)]
 
 
+_CELLS = "there are {n} code cells apart from exercises, drills, guesses and asides; 0 to 26 are allowed"
+_OTHERS = ("prediction", "exercise", "drill", "solution")
 #: What a lesson may have: what makes a lesson with n of it, the least and the most, and the sentence about more.
 LIMITS = {
     "lines": (lambda n: cells_of("\n".join(["x"] * n))(1), 0, 20, "has {n} lines; 20 is the most"),
     "columns": (lambda n: cells_of("x" * n)(1), 0, 88, "has a line of {n} columns; 88 is the most"),
     "words": (lambda n: texts_of("word " * n)(1), 0, 150, "has {n} words; 150 is the most: begin a new cell"),
     "minutes": (texts_of("word " * 200), 0, 60, "reading takes {n} minutes; 60 is the most"),
-    "cells": (cells_of("1"), 0, 26, "there are {n} code cells apart from exercises, drills, guesses and asides; 0 to 26 are allowed"),
+    "cells": (cells_of("1"), 0, 26, _CELLS),
     "cells beside others": (
-        lambda n: [*cells_of("1")(n), *(c for tag in ("prediction", "exercise", "drill", "solution") for c in cells_of("1", tag)(5))],
-        0, 26, "there are {n} code cells apart from exercises, drills, guesses and asides; 0 to 26 are allowed",
+        lambda n: [*cells_of("1")(n), *(c for tag in _OTHERS for c in cells_of("1", tag)(5))],
+        0, 26, _CELLS,
     ),
     "predictions": (cells_of("guess = ...", "prediction"), 4, 7, "there are {n} predictions; 4 to 7 are allowed"),
     "exercises": (cells_of("1", "exercise"), 4, 6, "there are {n} exercises; 4 to 6 are allowed"),
