@@ -211,6 +211,13 @@ _TIMER = Timer({**_SQUARES, (1, 4096, 4096): 8e-3, (4096, 32, 4096): 30e-3, (512
 _TWO = Timer({(512, 512, 512): 4e-3, (1024, 1024, 1024): 16e-3})
 
 
+def _by_the_quickest(seconds_of, shape, tried):
+    def speed(one):
+        return math.prod(one) / seconds_of(*one)
+
+    return speed(shape) / speed(min([shape, *tried], key=lambda one: seconds_of(*one)))
+
+
 @exercise(
     "07.5",
     cases={
@@ -230,6 +237,8 @@ _TWO = Timer({(512, 512, 512): 4e-3, (1024, 1024, 1024): 16e-3})
         "those that may have set it.",
         "min(seconds_of(*one) for one in [shape, *tried]) / seconds_of(*shape)": "you compared times. A small product takes "
         "little time and yet may be slow: compare speeds, FLOPs by seconds.",
+        _by_the_quickest: "the product that takes the least time is a small one, and hardly the fastest. The peak is the highest "
+        "speed.",
         "right_if(work=lambda m, k, n: m * n)": "each of the m × n results takes k multiplications and additions.",
         "right_if(work=lambda m, k, n: m**3)": "2·m³ are the FLOPs of square matrices only. It is 2·m·k·n.",
         "1 / right": "that is the peak over the speed. The share is the other way round.",
