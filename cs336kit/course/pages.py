@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit.course import cells as kind
-from cs336kit.course import links, plans
+from cs336kit.course import links, plans, words
 from cs336kit.course.cells import Cell
 from cs336kit.course.pace import HEADER, core, halves, minutes
 from cs336kit.course.roles import FURTHER, roles
@@ -157,6 +157,7 @@ def generated(lessons: Lessons, path: Path) -> tuple[str, list[str]]:
     maps = (
         [f"{_MAP}\n\n" + "\n\n".join(filter(None, [course_map(lessons), paths(lessons)]))] if path == every[0] else []
     )
+    maps += [words.folded({other.name[:2]: other.name for other in every})] if maps else []
     here = links.home(path.parent.parent)
     return first, [*([here.install()] if here else []), *filter(None, [footer(path, every)]), *maps]
 
@@ -171,7 +172,10 @@ def write(notebook: Any, path: Path, lessons: Lessons) -> None:
     notebook.cells[0].source, texts = generated(here, path)
     # Below Further the links would be folded away with it, and a reader at the end would not see where to go on.
     installs = [text.startswith("try:") for text in texts]
-    ends = [len(notebook.cells) if text.startswith(_MAP) else len([*core(notebook.cells)]) for text in texts]
+    ends = [
+        len(notebook.cells) if text.startswith((_MAP, words.HEADING)) else len([*core(notebook.cells)])
+        for text in texts
+    ]
     for code, end, text in reversed([*zip(installs, ends, texts, strict=True)]):
         new = {"source": text, "metadata": {"tags": ["page"]}}
         notebook.cells.insert(1 if code else end, new_code_cell(**new) if code else new_markdown_cell(**new))

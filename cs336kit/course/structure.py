@@ -90,12 +90,10 @@ def _page(notebook: Notebook) -> Iterator[str]:
 def _pause(cells: list[Cell]) -> Iterator[str]:
     """A sitting ends where a section does, and near the middle."""
     pauses = [place for place, cell in enumerate(cells) if kind.source(cell).startswith(PAUSE)]
-    if not pauses:
-        return
     if len(pauses) != 1:
         yield f"there are {len(pauses)} cells that begin with {PAUSE}; a lesson has one"
         return
-    following = next((cell for cell in cells[pauses[0] + 1 :]), None)
+    following = next(iter(cells[pauses[0] + 1 :]), None)
     if following is None or not kind.source(following).startswith("## "):
         yield f"{kind.where(cells[pauses[0]])} is a pause in the middle of a section: it stands before a heading '## '"
     before, whole = pace.halves(cells)[0].reading, pace.minutes(cells).reading

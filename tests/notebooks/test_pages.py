@@ -126,12 +126,18 @@ def test_a_page_is_written_once_and_then_stays():
 def test_where_to_go_on_is_not_folded_away_with_further_and_the_map_is_last():
     cells = [text("# 00 · Napkin math\n\n**How long?**"), text("## Further"), text("More.")]
     shown = [cell.source.split("\n")[0] for cell in page(cells, NAMES[0]).cells[1:]]
-    assert shown == [pages.footer(NAMES[0], NAMES), "## Further", "More.", "## Map of the course"]
+    assert shown == [
+        pages.footer(NAMES[0], NAMES),
+        "## Further",
+        "More.",
+        "## Map of the course",
+        "## Symbols and words",
+    ]
 
 
 def test_the_first_lesson_has_the_map_and_every_question():
     notebook = page([text("# 00 · Napkin math\n\n**How long?**")], NAMES[0])
-    shown = notebook.cells[-1].source
+    shown = notebook.cells[-2].source
     assert "| [09 · Gradient FLOPs](09_gradient_flops.ipynb) | What of 09_gradient_flops? |" in shown
     assert "| How long? | 0 | – |" in shown and notebook.cells[0].source.endswith("next [08 Graphs](08_graphs.ipynb)")
 

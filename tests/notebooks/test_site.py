@@ -221,7 +221,7 @@ def test_home_begins_with_the_first_lesson_and_lists_what_there_is():
     assert "begin with [00 Lesson](notebooks/00_lesson.ipynb)" in page
     found = [tree.split("```")[0].split() for tree in page.split(":caption: ")[1:]]
     assert found == [
-        ["Look", "up", "planner", "cards", "claims", "other"],
+        ["Look", "up", "planner", "cards", "words", "claims", "other"],
         ["Numbers", "and", "tensors", "notebooks/00_lesson", "notebooks/01_lesson"],
         ["Work", "and", "time", "notebooks/06_lesson"],
         ["Many", "machines,", "many", "users,", "many", "models", "notebooks/21_lesson"],

@@ -336,16 +336,18 @@ def texts_of(source):
     return lambda n: [nbformat.v4.new_markdown_cell(source) for _ in range(n)]
 
 
+_CELLS = "there are {n} code cells apart from exercises, drills, guesses and asides; 0 to 26 are allowed"
+_OTHERS = ("prediction", "exercise", "drill", "solution")
 #: What a lesson may have: what makes a lesson with n of it, the least and the most, and the sentence about more.
 LIMITS = {
     "lines": (lambda n: cells_of("\n".join(["x"] * n))(1), 0, 20, "has {n} lines; 20 is the most"),
     "columns": (lambda n: cells_of("x" * n)(1), 0, 88, "has a line of {n} columns; 88 is the most"),
     "words": (lambda n: texts_of("word " * n)(1), 0, 150, "has {n} words; 150 is the most: begin a new cell"),
-    "minutes": (texts_of("word " * 180), 0, 45, "reading takes {n} minutes; 45 is the most"),
-    "cells": (cells_of("1"), 0, 26, "there are {n} code cells apart from exercises, guesses and asides; 0 to 26 are allowed"),
+    "minutes": (texts_of("word " * 200), 0, 60, "reading takes {n} minutes; 60 is the most"),
+    "cells": (cells_of("1"), 0, 26, _CELLS),
     "cells beside others": (
-        lambda n: [*cells_of("1")(n), *(c for tag in ("prediction", "exercise", "solution") for c in cells_of("1", tag)(5))],
-        0, 26, "there are {n} code cells apart from exercises, guesses and asides; 0 to 26 are allowed",
+        lambda n: [*cells_of("1")(n), *(c for tag in _OTHERS for c in cells_of("1", tag)(5))],
+        0, 26, _CELLS,
     ),
     "predictions": (cells_of("guess = ...", "prediction"), 4, 7, "there are {n} predictions; 4 to 7 are allowed"),
     "exercises": (cells_of("1", "exercise"), 4, 6, "there are {n} exercises; 4 to 6 are allowed"),
@@ -370,6 +372,26 @@ def test_limits_are_where_they_are_said_to_be(limit):
             first = nbformat.v4.new_markdown_cell("# 04 · A toy\n\n**Why?**")
             found = problems(nbformat.v4.new_notebook(cells=[first, *make(n)]), PATH)
             assert any(said.format(n=n) in problem for problem in found) != allowed, (n, found)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "after", "said"),
+    [
+        ((7, 13), "## 2 · B", ""), ((13, 7), "## 2 · B", ""),
+        ((6, 14), "## 2 · B", "the pause comes after 6 of 20 minutes; 35% to 65% of them are allowed"),
+        ((14, 6), "## 2 · B", "the pause comes after 14 of 20 minutes"),
+        ((10, 10), "More.", "is a pause in the middle of a section"),
+        ((10, 5, 5), "## 2 · B", "there are 2 cells that begin with **Pause.**; a lesson has one"),
+        ((20,), "## 2 · B", "there are 0 cells that begin with **Pause.**; a lesson has one"),
+    ],
+)  # fmt: skip
+def test_a_lesson_has_a_pause_near_its_middle_where_a_section_ends(minutes, after, said):
+    parts = [[text for n in range(many) for text in texts_of("word " * 200)(1)] for many in minutes]
+    cells = texts_of("# 04 · A toy\n\n**Why?**")(1) + parts[0]
+    for part in parts[1:]:
+        cells += [*texts_of("**Pause.** You can say why.")(1), *texts_of(after)(1), *part]
+    found = [problem for problem in problems(nbformat.v4.new_notebook(cells=cells), PATH) if "ause" in problem]
+    assert [said in problem for problem in found] == [True] * bool(said), found
 
 
 def test_a_figure_says_in_forty_characters_what_is_to_be_seen():

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from cs336kit.course import cells as kind
-from cs336kit.course import links
+from cs336kit.course import links, words
 from cs336kit.course import pages as course
 from cs336kit.course.lessons import NOTEBOOKS
 from cs336kit.course.site import names
@@ -20,6 +20,7 @@ TOOLS = {
     "planner": ": name a model and its hardware, and see what fits and how long it takes",
     "explorers": ": change one choice and see what follows",
     "cards": ": what to remember of each lesson, in five or six lines",
+    "words": ": every symbol and word that has one meaning in all lessons",
     "claims": ": what people say about this subject, and what a machine computed",
 }
 CARD = re.compile(r"^(\*\*The card\*\*.*?)(?=^\*\*|\Z)", flags=re.M | re.S)
@@ -27,13 +28,21 @@ CARD = re.compile(r"^(\*\*The card\*\*.*?)(?=^\*\*|\Z)", flags=re.M | re.S)
 
 def pages(lessons: course.Lessons, there: AbstractSet[str]) -> dict[str, str]:
     """File name → Markdown of every page that is generated here; there: the names of the pages written by hand."""
-    return {"index.md": home(lessons, there), "cards.md": cards(lessons), "claims.md": ledger(lessons)}
+    explained = words.page({path.name[:2]: path.name for path, _ in lessons}, f"{NOTEBOOKS}/")
+    return {
+        "index.md": home(lessons, there),
+        "words.md": f"# {words.HEADING.removeprefix('## ')}\n\nThey have one meaning in all lessons.\n\n{explained}\n",
+        "cards.md": cards(lessons),
+        "claims.md": ledger(lessons),
+    }
 
 
 def home(lessons: course.Lessons, there: AbstractSet[str]) -> str:
     """The first page: what the course is, how to start, the map, and the table of contents of the whole site."""
     by_hand = there - {Path(name).stem for name in PAPERS}
-    tools = [name for name in dict.fromkeys([*TOOLS, *sorted(by_hand)]) if name in {*by_hand, "cards", "claims"}]
+    tools = [
+        name for name in dict.fromkeys([*TOOLS, *sorted(by_hand)]) if name in {*by_hand, "cards", "words", "claims"}
+    ]
     rooms = names.rooms()
     papers = [Path(name).stem for name in PAPERS if Path(name).stem in there]
     parts = [(title, [f"{NOTEBOOKS}/{path.stem}" for path, _ in here]) for title, here in course.by_part(lessons)]
