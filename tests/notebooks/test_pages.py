@@ -68,6 +68,14 @@ def test_times_follow_from_what_there_is_to_read_and_do(cells, expected):
     assert pace.minutes(cells) == expected
 
 
+def test_the_line_of_times_of_a_lesson_with_a_pause_is_written_once():
+    cells = [text(TITLE), text("word " * 290), text("**Pause.** Enough."), text("## 2 · More\n" + "word " * 290)]
+    notebook = page(cells)
+    once = notebook.cells[0].source
+    assert "minutes with a pause after 1, 0 more" in once
+    assert page(notebook.cells).cells[0].source == once
+
+
 def test_the_halves_of_a_lesson_add_up_to_it():
     task = [text("### Exercise 09.1 ★ 5 min · a"), code("x", "exercise")]
     cells = [
