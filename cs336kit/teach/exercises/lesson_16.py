@@ -69,14 +69,15 @@ def _steps():
     observe=_types_and_weights,
     mistakes={
         "right_if(whole=True, outside=True)": "that is still the program as it was.",
-        "right_if(whole=True)": "the model itself is still turned into bf16. Autocast rounds copies of the weights for products, and "
-        "the updates need weights that are fp32.",
-        "right_if(whole=True, back=True)": "the weights are fp32 in the end, but they went through bf16, which rounded them and their "
-        "update.",
+        "right_if(whole=True)": "the model itself is still turned into bf16. Autocast rounds copies of the weights for products, "
+        "and the updates need weights that are fp32.",
+        "right_if(whole=True, back=True)": "the weights are fp32 in the end, but they went through bf16, which rounded them and "
+        "their update.",
         "right_if(outside=True)": "autocast ends before the loss, so cross-entropy gets bf16 logits and computes in bf16.",
         "right_if(inside=True)": "the backward pass runs under autocast, too. Its operations have the types of the forward pass "
         "already, and autocast would cast those that ran in fp32.",
-        "right_if(whole=True, inside=True)": "the model itself is still turned into bf16, and the backward pass is under autocast.",
+        "right_if(whole=True, inside=True)": "the model itself is still turned into bf16, and the backward pass is under "
+        "autocast.",
         "right_if(cast=False)": "without autocast no product runs in bf16.",
         "right_if(type=torch.float16)": "that is fp16, in which small gradients vanish. The program is meant for bf16.",
         "right_if(move=False)": "the optimizer makes no step.",

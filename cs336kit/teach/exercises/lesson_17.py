@@ -126,8 +126,8 @@ def _each(name):
     mistakes={
         "('mixtral-8x7b', ...)": "its 12.9 billion active parameters would fit, but all 46.7 billion are stored, with their "
         "gradients and moments.",
-        "('gpt-oss-20b', ...)": "its 47.1 GB are below the 48 of the label, but more than nine tenths of it, and nobody has counted "
-        "what CUDA and the allocator take.",
+        "('gpt-oss-20b', ...)": "its 47.1 GB are below the 48 of the label, but more than nine tenths of it, and what CUDA and "
+        "the allocator take is not counted.",
         "('llama-3.1-8b', ...)": "that fits, but so does the other 8B model, which is larger.",
         "('qwen3-8b', 8 * _each('qwen3'))": "that is the sum over all GPUs. Each of the 8 holds an equal share.",
         "('qwen3-8b', 2 * _SIZES['qwen3'] / 8 / 1e9)": "those are the bf16 weights alone. Training takes 18 bytes for each.",
