@@ -26,7 +26,7 @@ def drill(expression: str, guess: Any, **names: Any) -> None:
     if given is ... or (isinstance(given, tuple) and ... in given):
         print(f"{expression}: waiting for your guess in place of the ...")
     elif _kind(given) != _kind(result):
-        print(f"{expression} is {_kind(result)}; your guess {guess!r} is {_kind(given)}.")
+        print(f"{expression} asks for {_kind(result)}, and your guess {guess!r} is {_kind(given)}.")
     else:
         print(f"{expression}: " + ("right, " if given == result else f"not {_said(given)} but ") + _said(result))
         if picture := _picture(expression, known):
@@ -43,8 +43,11 @@ def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return '"yes" or "no"'
     if isinstance(value, tuple):
-        return f"{len(value)} in brackets, each {_kind(value[0])}" if value else "an empty pair of brackets"
-    return "a number" if isinstance(value, (int, float)) else "neither a number nor numbers in brackets"
+        inner = _kind(value[0]) if value else "a number"
+        return f"{len(value)} in brackets, each {inner}"
+    if isinstance(value, (int, float)):
+        return "a number"
+    return "a word" if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _said(value: Any) -> str:

@@ -51,7 +51,9 @@ def named_axes(panels: Mapping[str, tuple]) -> Drawn:
         left += columns + BESIDE
     ax.set(xlim=(-1.7, widest - 1.7), ylim=(tallest + 0.6, -1.6), aspect="equal")
     ax.axis("off")
-    said = "; ".join(f"{title}, axes {' '.join(names) or 'none'}: {tensor.tolist()}" for title, names, tensor, *_ in drawn)
+    said = "; ".join(
+        f"{title}, axes {' '.join(names) or 'none'}: {tensor.tolist()}" for title, names, tensor, *_ in drawn
+    )
     return figure, f"tensors with the names of their axes. {said}"
 
 

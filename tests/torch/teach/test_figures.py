@@ -493,3 +493,19 @@ def test_a_two_layer_network_fits_a_notebook(canvas):
     names = {"x": x, "w1": w1, "w2": w2, "a": a, "loss": loss}
     _, drawn, _ = canvas(lambda: figures.computation_graph(measure.graph(loss, names=names)))
     assert drawn.figure.get_figwidth() < 11
+
+
+def test_names_that_do_not_fit_the_axes_are_refused():
+    with pytest.raises(ValueError, match=r"'s \(a h\)' names 2 axes, and the tensor has 3; at most 3"):
+        figures.named_axes({"x": ("s (a h)", torch.zeros(1, 2, 3))})
+    with pytest.raises(ValueError, match="names 4 axes, and the tensor has 4; at most 3"):
+        figures.named_axes({"x": ("a b c d", torch.zeros(1, 1, 1, 1))})
+
+
+def test_only_the_part_at_an_index_is_colored(canvas):
+    def faces(*index):
+        _, drawn, _ = canvas(lambda: figures.named_axes({"x": ("a b", torch.zeros(2, 3), *index)}))
+        return [to_hex(patch.get_facecolor()) for patch in drawn.figure.axes[0].patches]
+
+    assert len(set(faces())) == 1 and len(faces()) == 6
+    assert [face == "#f4f4f4" for face in faces((1,))] == [True] * 3 + [False] * 3
