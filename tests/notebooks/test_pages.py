@@ -61,6 +61,9 @@ def page(cells, path=NAMES[-1]):
         ([text("### Exercise 09.1 ★★ 10 min · a"), code("x\n" * 99, "exercise"), code("y\n" * 9, "solution")], (0, 10, 0)),
         ([text("### Exercise 09.1 ★ 5 min · a"), code("x", "exercise"), text("word " * 200)], (1, 5, 0)),
         ([text("### Drills 5 min\n" + "word " * 99), *[code("x\n" * 9, "drill")] * 2, text("word " * 200)], (1, 5, 0)),
+        # The line of times itself, with a pause or without.
+        ([text("45 minutes with a pause after 29, 9 more for exercises and 11 for *Further* · " + "word " * 300)], (0, 0, 0)),
+        ([text("45 minutes, 9 more for exercises · " + "word " * 300)], (0, 0, 0)),
         ([text("$$ " + "a " * 900 + "$$ [word](notebook_with_a_long_name.ipynb)")], (0, 0, 0)),
     ],
 )  # fmt: skip
