@@ -7,7 +7,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 try:
@@ -34,7 +34,9 @@ def replacing(path: Path, ending: str = "", *, flush: bool = False) -> Iterator[
     """
     path = followed(path)
     beside = path.with_name(path.name + (ending or f".writing-{secrets.token_hex(4)}"))
-    claim = _claimed(beside, path)
+    # Nobody else takes a name of its own, and who changes the journal holds the lock of its folder already.
+    with _the_only_one_here(beside.parent) if ending else nullcontext():
+        claim = _claimed(beside, path)
     try:
         yield beside
         with suppress(FileNotFoundError):  # nothing is replaced
@@ -64,17 +66,16 @@ def _claimed(beside: Path, path: Path) -> int:
     A lock of the operating system ends with its process, so that what a killed one left can be told from what is written
     now. Raises BlockingIOError if another process writes it now.
     """
-    with _the_only_one_here(beside.parent):
-        if os.path.lexists(beside):
-            if not beside.is_symlink():
-                _refuse_in_use(beside, path)
-            beside.unlink()
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
-        # Nobody may read it who could not read the old one, not even while it is written.
-        claim = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666 if mode is None else mode & 0o600)
-        if mode is not None:
-            os.chmod(beside, mode | stat.S_IWUSR)
-        _lock(claim)
+    if os.path.lexists(beside):
+        if not beside.is_symlink():
+            _refuse_in_use(beside, path)
+        beside.unlink()
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    # Nobody may read it who could not read the old one, not even while it is written.
+    claim = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666 if mode is None else mode & 0o600)
+    if mode is not None:
+        os.chmod(beside, mode | stat.S_IWUSR)
+    _lock(claim)
     if fcntl is None:
         os.close(claim)
         return os.open(os.devnull, os.O_RDONLY)
