@@ -94,6 +94,7 @@ def test_the_halves_of_a_lesson_add_up_to_it():
     assert before == (1, 5, 0) and after == (2, 5, 0) and pace.minutes(cells) == (3, 15, 0)
     assert pace.halves(cells[:1]) == [(1, 0, 0)]
     assert pages.times(cells) == "3 minutes with a pause after 1, 15 more for exercises"
+    assert all(pace.HEADER.fullmatch(f"{pages.times(part)} · no GPU") for part in (cells, cells[:1]))
     assert pages.times([text("## Further"), text("word " * 200)]) == (
         "0 minutes, 0 more for exercises and 1 for *Further*"
     )

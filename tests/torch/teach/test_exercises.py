@@ -271,6 +271,10 @@ def side_by_side(logits, targets):
     return -torch.column_stack(logits).log_softmax(1)[range(len(targets)), targets].mean()
 
 
+def best_of(timer, shapes):
+    return max(math.prod(shape) / timer(*shape) for shape in shapes)
+
+
 def autocast_around_everything(model, optimizer, x, targets):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = torch.nn.functional.cross_entropy(model(x), targets)
@@ -313,6 +317,16 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("06.1", lambda function: lesson_06.count_products(function, bias=1), "you counted the addition of the bias"),
         ("07.4", lambda *args: lesson_07.timed(*args, middle=statistics.median_low), "You took the smaller"),
         ("07.4", lambda *args: lesson_07.timed(*args, middle=statistics.median_high), "You took the larger"),
+        (
+            "07.5",
+            lambda timer, shape, tried: min(timer(*one) for one in [shape, *tried]) / timer(*shape),
+            "compare speeds",
+        ),
+        (
+            "07.5",
+            lambda timer, shape, tried: best_of(timer, [shape]) / best_of(timer, tried or [shape]),
+            "itself is among",
+        ),
         ("08.2", lambda y, g: y * ((y * g).sum(-1, keepdim=True) - g), "all signs are turned around"),
         ("08.2", lambda y, g: y * (1 - y) * g - y * (y * g).sum(-1, keepdim=True), "itself twice"),
         ("09.2", ("B", 48 / 96), "the lowest trained layer hands no gradient down"),
