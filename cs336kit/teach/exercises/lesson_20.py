@@ -138,10 +138,10 @@ def _bill(part, training=None, slower=_TRAINS / _DECODES):
     "20.4",
     tolerance=0.02,
     mistakes={
-        "('A', ...)": "A is the cheapest to train. Add what using it costs: two FLOPs for each parameter and token, at 0.08 of the "
-        "peak.",
-        "('B', _bill(0.5, slower=1) / _bill(1, slower=1))": "that is right for FLOPs. But a FLOP of decoding takes longer than one "
-        "of training: divide both lines of each bill by what they reach of the peak.",
+        "('A', ...)": "A is the cheapest to train. Add what using it costs: two FLOPs for each parameter and token, at 0.08 of "
+        "the peak.",
+        "('B', _bill(0.5, slower=1) / _bill(1, slower=1))": "that is right for FLOPs. But a FLOP of decoding takes longer than "
+        "one of training: divide both lines of each bill by what they reach of the peak.",
         "('B', _training(_BEST / 2) / _FLOPS)": "that is training alone. Its use is part of the bill.",
         "('B', ...)": "B takes less time than A, but not the least. Compute both lines of all three bills in time: the FLOPs, "
         "divided by what is reached of the peak.",
@@ -152,14 +152,14 @@ def _bill(part, training=None, slower=_TRAINS / _DECODES):
         "('C', 1 / train_and_serve()[1])": "C is right, but you divided A's bill by C's.",
         "('C', 1 - train_and_serve()[1])": "C is right, but that is what it saves. What fraction of A's bill is left?",
         "('C', 1 / 3)": "that is its use alone. C costs more to train, because it needs far more tokens for the same loss.",
-        "('C', _bill(1 / 3, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model has a higher loss. How many tokens bring "
-        "it to A's?",
+        "('C', _bill(1 / 3, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model has a higher loss. How many tokens "
+        "bring it to A's?",
     },
     hints=(
-        "Each of the three bills has two lines, training and all tokens that users will want. Which line shrinks with the model, "
-        "and which line takes longer for a FLOP?",
-        "The prediction above worked out half the size. Do the same for a third, add 2 FLOPs for each parameter and token served, "
-        "and divide each line by the share of the peak at which it runs.",
+        "Each of the three bills has two lines, training and all tokens that users will want. Which line shrinks with the "
+        "model, and which line takes longer for a FLOP?",
+        "The prediction above worked out half the size. Do the same for a third, add 2 FLOPs for each parameter and token "
+        "served, and divide each line by the share of the peak at which it runs.",
     ),
     checked="C: twice the FLOPs of A's training, and a third of its use, which takes most of the time.",
 )
