@@ -34,8 +34,7 @@ def replacing(path: Path, ending: str = "", *, flush: bool = False) -> Iterator[
     """
     path = followed(path)
     beside = path.with_name(path.name + (ending or f".writing-{secrets.token_hex(4)}"))
-    # Nobody else takes a name of its own, and who changes the journal holds the lock of its folder already.
-    with _the_only_one_here(beside.parent) if ending else nullcontext():
+    with _the_only_one_here(beside.parent) if ending else nullcontext():  # a name of one's own needs no lock
         claim = _claimed(beside, path)
     try:
         yield beside
@@ -69,7 +68,7 @@ def _claimed(beside: Path, path: Path) -> int:
     if os.path.lexists(beside):
         if not beside.is_symlink():
             _refuse_in_use(beside, path)
-        beside.unlink()
+        beside.unlink(missing_ok=True)  # who wrote it has just finished
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     # Nobody may read it who could not read the old one, not even while it is written.
     claim = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666 if mode is None else mode & 0o600)
@@ -83,7 +82,10 @@ def _claimed(beside: Path, path: Path) -> int:
 
 
 def _refuse_in_use(beside: Path, path: Path) -> None:
-    left = os.open(beside, os.O_RDWR)
+    try:
+        left = os.open(beside, os.O_RDWR)
+    except FileNotFoundError:
+        return
     try:
         taken = not _lock(left)
     finally:

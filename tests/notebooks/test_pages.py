@@ -158,7 +158,8 @@ def test_every_lesson_stands_in_its_part_of_the_map():
     lessons = [(Path(f"{number:02}_x.ipynb"), [text("# X\n\nA promise.")]) for number in range(22)]
     parts = pages.course_map(lessons, "notebooks/").split("\n\n**")
     assert [part.strip("*").split("**")[0] for part in parts] == [
-        "Numbers and tensors", "Work and time", "Training", "Memory and precision", "Whole models, on many machines, for many users",
+        "Numbers and tensors", "Work and time", "Training", "Memory and precision",
+        "Whole models, on many machines, for many users",
     ]  # fmt: skip
     found = [[int(line.split("(notebooks/")[1][:2]) for line in part.splitlines()[4:]] for part in parts]
     assert found == [[*range(6)], [*range(6, 10)], [*range(10, 14)], [*range(14, 17)], [*range(17, 22)]]
