@@ -12,6 +12,7 @@ import checked_here
 import pytest
 import torch
 
+from cs336kit import measure
 from cs336kit.course import exercise as maintain
 from cs336kit.teach import exercises
 from cs336kit.teach.exercises import (
@@ -167,6 +168,17 @@ def by_weight(shapes):
 
 def rounded_root(layers, input_bytes, block_bytes):
     return max(1, min(layers, round(math.sqrt(layers * input_bytes / block_bytes))))
+
+
+def never_kept(p, q, token, draw):
+    rest = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
+    return [each / sum(rest) for each in rest] if sum(rest) else None
+
+
+def with_a_gradient_of_the_input(net, x):
+    x = x.clone().requires_grad_()
+    forward = measure.flops(lambda: net(x)).total
+    return 2.0, (measure.flops(lambda: net(x).sum().backward()).total - forward) / forward
 
 
 @pytest.mark.parametrize(
@@ -356,7 +368,13 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("17.5", (0.295, 0.409), "in the other order"),
         ("17.5", (40.9, 29.5), "in percent"),
         ("18.3", side_by_side, "without column_stack"),
-        ("20.4", ("B", 1 - lesson_20.train_and_serve()[1]), "what it saves"),
+        ("19.5", never_kept, "this draw is low enough to keep the token"),
+        ("20.4", ("C", 1 - lesson_20.train_and_serve()[1]), "what it saves"),
+        ("20.4", ("B", 0.692), "that is right for FLOPs"),
+        ("20.4", ("B", 0.548), "not the least"),
+        ("20.4", ("C", 0.780), "you added FLOPs"),
+        ("20.4", ("C", 2.094), "its training alone"),
+        ("21.1", with_a_gradient_of_the_input, "you made the input ask for a gradient"),
         ("21.4", (1, 2, 9.3), "part 1 of your answer, 1, is not the right choice."),
         ("21.4", (5, 3, 9.3), "Give the smaller number first"),
     ],
