@@ -16,7 +16,7 @@ PRINTED = 3
 EXERCISE = re.compile(r"### Exercise (\d\d\.\d) (★{1,3}) (\d+) min · (\S.*)")
 DRILLS = re.compile(r"### Drills (\d+) min$", flags=re.M)
 #: The line of times, as `pages.header` writes it.
-HEADER = re.compile(r"^\d+ minutes, .*\d+ more for exercises.* · .*$", flags=re.M)
+HEADER = re.compile(r"^\d+ minutes\b.*\d+ more for exercises.* · .*$", flags=re.M)
 #: A line of code that nobody stops at: empty, a comment, an import, or brackets that close.
 _PASSED = re.compile(r"\s*(#.*|import .*|from .* import .*|[()\[\]{},]*)")
 

@@ -23,8 +23,8 @@ PARTS = {
     0: "Numbers and tensors",
     6: "Work and time",
     10: "Training",
-    14: "Memory",
-    18: "Many machines, many users, many models",
+    14: "Memory and precision",
+    17: "Whole models, on many machines, for many users",
 }
 #: Words of titles that are not written as in the middle of a file's name.
 _SPELLED = {"flops": "FLOPs", "Einops": "einops"}

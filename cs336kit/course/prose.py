@@ -35,7 +35,7 @@ _EQUATION = re.compile(
 )
 #: What the lesson does not itself state: code, formulas, links, headings, references, and the line of times.
 _APART = re.compile(
-    r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|^#+ .*?$|<[^>]*>|^\d+ minutes, \d+ more for .*?$|\b(?:19|20)\d\d\b"
+    r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|^#+ .*?$|<[^>]*>|^\d+ minutes\b.*? more for .*?$|\b(?:19|20)\d\d\b"
     r"|\*\*(?:Discuss|Read on)\*\*.*|^\d+\. ",
     re.S | re.M,
 )

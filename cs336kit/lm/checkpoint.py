@@ -14,7 +14,8 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 
-from cs336kit._replacing import replacing
+from cs336kit._replacing import followed, replacing
+from cs336kit.lm import optimizer_state
 from cs336kit.lm.runs import rng_state, set_rng_state
 from cs336kit.lm.whole_file import keep_older, save_beside
 from cs336kit.predict import Breakdown
@@ -24,14 +25,6 @@ FORMAT = "cs336kit checkpoint 1"
 PARTS = {"step", "model", "optimizer", "optimizer_class", "data", "policy", "extra", "rng"}
 #: The plain types that can be read back without running code (and tensors, dict, list and tuple).
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size)
-
-
-#: Optimizer state that has the shape of its parameter, or broadcasts to it (one number per row or column), by its names in
-#: torch and here. Other state has a shape of its own: LBFGS keeps vectors over all parameters together.
-SHAPED = {
-    "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "square_avg", "grad_avg", "acc_delta", "ax",
-    "prev", "step_size", "row_var", "col_var", "variance",
-}  # fmt: skip
 
 
 class CheckpointError(ValueError):
@@ -48,10 +41,11 @@ def save_checkpoint(
     `extra` holds plain numbers, strings and tensors of your own. With `keep=k`, the k - 1 checkpoints before this one
     are kept as path.1 (the newest of them) … path.(k-1).
     The file is written under another name, flushed to the disk with its folder, and renamed: `path` is a complete
-    checkpoint at every moment, either the old one or the new one. One process at a time may save to a path. A full disk
-    raises OSError with what to do, and leaves the checkpoints as they were. Instead of a path you can give a file that
-    is open for writing: it gets the same bytes, but without this protection. The learning-rate schedule is a function
-    of the step and is not saved, nor are generators of your own, except those inside `data`.
+    checkpoint at every moment, either the old one or the new one. One process at a time may save to a path: a second one
+    gets a BlockingIOError and changes nothing. A full disk raises OSError with what to do, and leaves the checkpoints as
+    they were. Where `path` is a link, the file that it leads to is replaced, and its permissions stay. Instead of a path
+    you can give a file that is open for writing: it gets the same bytes, but without this protection. The learning-rate
+    schedule is a function of the step and is not saved, nor are generators of your own, except those inside `data`.
     """
     positive_int("keep", keep)
     content = {
@@ -74,7 +68,7 @@ def save_checkpoint(
         raise IsADirectoryError(f"{path} is a folder: give the name of a file in it, such as {path / 'checkpoint.pt'}.")
     with replacing(path, ".saving", flush=True) as beside:
         save_beside(content, beside, path)
-        keep_older(path, keep=keep)
+        keep_older(followed(path), keep=keep)
     return path
 
 
@@ -104,7 +98,7 @@ def load_checkpoint(
     if model is not None and content["model"] is not None:
         problems += _model_differences(model.state_dict(), content["model"])
     if optimizer is not None and content["optimizer"] is not None:
-        problems += _optimizer_differences(optimizer, content["optimizer"], content["optimizer_class"])
+        problems += optimizer_state.differences(optimizer, content["optimizer"], content["optimizer_class"])
     if problems:
         raise CheckpointError(f"{name} does not fit, and nothing was loaded:\n- " + "\n- ".join(problems))
     undo: list[Callable[[], object]] = []
@@ -251,35 +245,3 @@ def _model_differences(expected: dict[str, Any], found: Any) -> list[str]:
             if other != name and not torch.equal(theirs, found[other]):
                 problems.append(f"{other} and {name} are one tensor in the model, and differ in the file")
     return sorted(problems)
-
-
-def _optimizer_differences(optimizer: torch.optim.Optimizer, found: Any, found_class: Any) -> list[str]:
-    if type(optimizer).__name__ != found_class:
-        return [f"the optimizer is {type(optimizer).__name__}, and the file holds the state of {found_class}"]
-    try:
-        sizes = [len(group["params"]) for group in optimizer.param_groups]
-        found_sizes = [len(group["params"]) for group in found["param_groups"]]
-        if sizes != found_sizes:
-            return [f"the optimizer has groups of {sizes} parameters, the file of {found_sizes}"]
-        problems = []
-        for number, (mine, theirs) in enumerate(zip(optimizer.param_groups, found["param_groups"], strict=True)):
-            for name in optimizer.defaults.keys() & mine.keys():
-                value, other = mine[name], theirs.get(name)
-                if type(value) in (int, float) and not isinstance(other, int | float | torch.Tensor):
-                    problems.append(f"{name} of the optimizer's group {number} is {other!r} in the file")
-        ours = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for index, parameter in zip((i for g in found["param_groups"] for i in g["params"]), ours, strict=True):
-            for name, value in found["state"].get(index, {}).items():
-                shaped = name in SHAPED and isinstance(value, torch.Tensor)
-                if shaped and not _stretches(value.shape, parameter.shape):
-                    shapes = f"shape {tuple(value.shape)} in the file, its parameter {tuple(parameter.shape)}"
-                    problems.append(f"optimizer state {name} of parameter {index} has {shapes}")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return [f"its optimizer state is malformed: {error!r}"]
-    return problems
-
-
-def _stretches(shape: torch.Size, target: torch.Size) -> bool:
-    return len(shape) <= len(target) and all(
-        have in (1, want) for have, want in zip(reversed(shape), reversed(target), strict=False)
-    )

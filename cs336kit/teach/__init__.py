@@ -6,6 +6,7 @@ from cs336kit.teach.claims import claims
 from cs336kit.teach.comparison import compare
 from cs336kit.teach.configs import config_file
 from cs336kit.teach.devices import on_gpu
+from cs336kit.teach.drills import drill
 from cs336kit.teach.folding import folded
 from cs336kit.teach.numbers import gib
 from cs336kit.teach.predictions import Revealed, calibration, reveal
@@ -21,6 +22,7 @@ __all__ = [
     "claims",
     "compare",
     "config_file",
+    "drill",
     "exercises",
     "expect",
     "explorers",

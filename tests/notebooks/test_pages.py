@@ -61,11 +61,22 @@ def page(cells, path=NAMES[-1]):
         ([text("### Exercise 09.1 ★★ 10 min · a"), code("x\n" * 99, "exercise"), code("y\n" * 9, "solution")], (0, 10, 0)),
         ([text("### Exercise 09.1 ★ 5 min · a"), code("x", "exercise"), text("word " * 200)], (1, 5, 0)),
         ([text("### Drills 5 min\n" + "word " * 99), *[code("x\n" * 9, "drill")] * 2, text("word " * 200)], (1, 5, 0)),
+        # The line of times itself, with a pause or without.
+        ([text("45 minutes with a pause after 29, 9 more for exercises and 11 for *Further* · " + "word " * 300)], (0, 0, 0)),
+        ([text("45 minutes, 9 more for exercises · " + "word " * 300)], (0, 0, 0)),
         ([text("$$ " + "a " * 900 + "$$ [word](notebook_with_a_long_name.ipynb)")], (0, 0, 0)),
     ],
 )  # fmt: skip
 def test_times_follow_from_what_there_is_to_read_and_do(cells, expected):
     assert pace.minutes(cells) == expected
+
+
+def test_the_line_of_times_of_a_lesson_with_a_pause_is_written_once():
+    cells = [text(TITLE), text("word " * 290), text("**Pause.** Enough."), text("## 2 · More\n" + "word " * 290)]
+    notebook = page(cells)
+    once = notebook.cells[0].source
+    assert "minutes with a pause after 1, 0 more" in once
+    assert page(notebook.cells).cells[0].source == once
 
 
 def test_the_halves_of_a_lesson_add_up_to_it():
@@ -146,10 +157,10 @@ def test_every_lesson_stands_in_its_part_of_the_map():
     lessons = [(Path(f"{number:02}_x.ipynb"), [text("# X\n\nA promise.")]) for number in range(22)]
     parts = pages.course_map(lessons, "notebooks/").split("\n\n**")
     assert [part.strip("*").split("**")[0] for part in parts] == [
-        "Numbers and tensors", "Work and time", "Training", "Memory", "Many machines, many users, many models",
+        "Numbers and tensors", "Work and time", "Training", "Memory and precision", "Whole models, on many machines, for many users",
     ]  # fmt: skip
     found = [[int(line.split("(notebooks/")[1][:2]) for line in part.splitlines()[4:]] for part in parts]
-    assert found == [[*range(6)], [*range(6, 10)], [*range(10, 14)], [*range(14, 18)], [*range(18, 22)]]
+    assert found == [[*range(6)], [*range(6, 10)], [*range(10, 14)], [*range(14, 17)], [*range(17, 22)]]
     assert pages.course_map(lessons[:6]) == parts[0].replace("notebooks/", "") and pages.course_map([]) == ""
 
 

@@ -196,16 +196,16 @@ _SLOWER = predict.accelerator("h200-sxm").bandwidth / predict.pcie_bandwidth(5)
         "('C', 4.8e12 / 70.55e9, ...)": "you read one byte for each parameter. In bf16 it has two.",
         "('C', 3.35e12 / 141.1e9, ...)": "this is what an H100 could read, but an H200 has a different bandwidth.",
         "('C', machine()[1], 1 + _TO_HIDE / 32768)": "copying and computing take turns in your A, but it has two buffers.",
-        "('C', machine()[1], _TO_HIDE / 32768)": "this is a layer's copy ÷ its computation. Which of them sets the pace?",
+        "('C', machine()[1], _TO_HIDE / 32768)": "this is a block's copy ÷ its computation. Which of them sets the pace?",
         "('C', machine()[1], 1 / machine()[2])": "this is C's time ÷ A's, but A is the one that waits. Turn it over.",
-        "('C', machine()[1], _SLOWER)": "the link is that much slower than C's memory, but how long does a layer compute?",
+        "('C', machine()[1], _SLOWER)": "the link is that much slower than C's memory, but how long does a block compute?",
     },
     hints=(
         "Which machines hold 141.1 GB and 3 GB more? Look at what the driver reports, not at the label.",
-        "For each offer, what is read from where for one token? And with 32,768 tokens, does a layer take longer to copy or to "
+        "For each offer, what is read from where for one token? And with 32,768 tokens, does a block take longer to copy or to "
         "compute? Section 3 has the formula for both.",
     ),
-    checked="an H200 holds it all, and reads all of it for each token; A computes as fast, and waits for one layer.",
+    checked="an H200 holds it all, and reads all of it for each token; A computes as fast, and waits for one block.",
     tolerance=0.01,  # as fast as C, 1.0, is near enough, and C ÷ A is not
 )
 def machine():

@@ -3,28 +3,114 @@
 import math
 import operator
 
+import torch
+import torch.nn.functional as F
+from torch import nn
+
 from cs336kit.teach.exercises.core import exercise
+
+
+class _Watched(nn.Module):
+    """Two linear layers that note the type of what they return, and whether autocast is on in the backward pass."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 8)
+        self.types, self.backward = set(), set()
+
+    def forward(self, x):
+        inner = self.up(x)
+        logits = self.down(inner.relu())
+        self.types |= {inner.dtype, logits.dtype}
+        if inner.requires_grad:
+            inner.register_hook(lambda _: self.backward.add(torch.is_autocast_enabled("cpu")))
+        return logits
+
+
+def _said(types):
+    """Some types in the course's words."""
+    names = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.float16: "fp16"}
+    return " and ".join(sorted(names.get(type, str(type)) for type in types)) or "none"
+
+
+def _types_and_weights(loss, args):
+    """What ran in which type, and where the step has moved the weights."""
+    model = args[0]
+    return {
+        "the products": _said(model.types),
+        "the loss": _said([loss.dtype] if isinstance(loss, torch.Tensor) else []),
+        "the weights": _said({p.dtype for p in model.parameters()}),
+        "autocast in the backward pass": {(): "no backward pass", (False,): "off"}.get((*model.backward,), "on"),
+        "the loss is": loss.detach().item() if isinstance(loss, torch.Tensor) else loss,
+        "the new weights": torch.cat([p.detach().float().flatten() for p in model.parameters()]),
+        "gradients are left": any(p.grad is not None and bool(p.grad.any()) for p in model.parameters()),
+    }
+
+
+def _steps():
+    def case(seed, optimizer, tokens, scale, **options):
+        with torch.random.fork_rng(devices=()):
+            model = _Watched(seed)
+            x, targets = scale * torch.randn(tokens, 16), torch.randint(8, (tokens,))
+        return model, optimizer(model.parameters(), **options), x, targets
+
+    return {
+        "a small step of SGD": case(0, torch.optim.SGD, 6, 1.0, lr=1e-3),
+        "a longer step of SGD": case(1, torch.optim.SGD, 12, 1.0, lr=0.5),
+        "large logits, AdamW": case(2, torch.optim.AdamW, 9, 30.0, lr=1e-3),
+    }
 
 
 @exercise(
     "16.1",
+    tolerance=1e-5,
+    cases=_steps,
+    observe=_types_and_weights,
     mistakes={
-        "('B', 29 - 24)": "that makes it the smallest number of fp16, with a single bit. The task asks for a scale that gives it "
-        "all its bits.",
-        "('B', 29)": "that brings it up to 1, but it need not be that large: fp16 has its full precision from 2⁻¹⁴ on.",
-        "('B', 21 - 14)": "that is for a gradient of 1 ÷ 2²¹. The byte's probability is a factor of its own.",
-        "('A', ...)": "in A the gradient is 2⁻⁸ ÷ 2¹⁵ = 2⁻²³, and fp16 has numbers down to 2⁻²⁴, so it is not lost.",
-        "('C', ...)": "bf16 has the exponents of fp32, so 2⁻²⁹ is far above its smallest number.",
+        "right_if(whole=True, outside=True)": "that is still the program as it was.",
+        "right_if(whole=True)": "the model itself is still turned into bf16. Autocast rounds copies of the weights for products, "
+        "and the updates need weights that are fp32.",
+        "right_if(whole=True, back=True)": "the weights are fp32 in the end, but they went through bf16, which rounded them and "
+        "their update.",
+        "right_if(outside=True)": "autocast ends before the loss, so cross-entropy gets bf16 logits and computes in bf16.",
+        "right_if(inside=True)": "the backward pass runs under autocast, too. Its operations have the types of the forward pass "
+        "already, and autocast would cast those that ran in fp32.",
+        "right_if(whole=True, inside=True)": "the model itself is still turned into bf16, and the backward pass is under "
+        "autocast.",
+        "right_if(cast=False)": "without autocast no product runs in bf16.",
+        "right_if(type=torch.float16)": "that is fp16, in which small gradients vanish. The program is meant for bf16.",
+        "right_if(move=False)": "the optimizer makes no step.",
+        "right_if(clear=False)": "the gradients of this step are still there, and the next backward pass would add to them.",
     },
     hints=(
-        "The mean over all tokens divides every token's gradient. What is left for the byte in each of the three runs?",
-        "Write each gradient as a power of two and compare it with the smallest number of its format. The scale adds to the "
-        "exponent.",
+        "Go through the lines and ask for each: which type do the weights have now, and which the result?",
+        "Which operations are on autocast's second list, the one for 32 bits, and which lines should be out of its reach?",
     ),
-    checked="in B the gradient is 2⁻²⁹, and fp16 ends at 2⁻²⁴; a scale of 2¹⁵ brings it to 2⁻¹⁴.",
+    checked="products in bf16, loss and weights in fp32, no autocast in the backward pass, with SGD and AdamW.",
 )
-def who_needs_a_scale():
-    return "B", 29 - 14
+def step(
+    model, optimizer, x, targets, *, whole=False, back=False, outside=False, inside=False, cast=True, move=True, clear=True,
+    type=torch.bfloat16,
+):  # fmt: skip
+    if whole:
+        model.to(torch.bfloat16)
+    with torch.autocast("cpu", dtype=type, enabled=cast):
+        logits = model(x)
+        loss = None if outside else F.cross_entropy(logits, targets)
+        if inside:
+            loss.backward()
+    if outside:
+        loss = F.cross_entropy(logits, targets)
+    if not inside:
+        loss.backward()
+    if move:
+        optimizer.step()
+    if clear:
+        optimizer.zero_grad()
+    if back:
+        model.float()
+    return loss
 
 
 #: The largest number of fp16.

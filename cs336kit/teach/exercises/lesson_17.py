@@ -1,5 +1,7 @@
 """Exercises of lesson 17: parameters and FLOPs from a configuration."""
 
+import statistics
+
 from cs336kit.teach.exercises.core import exercise
 
 _LLAMA = {
@@ -66,12 +68,12 @@ def count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, final
         "4 experts, three for each of 5 tokens": (64, 96, 4, 3, 5),
     },
     mistakes={
-        "(right[0], 2 * tokens * (experts * 3 * D * F + D * experts))": "you let every expert compute, but a token visits "
+        "(right[0], 2 * tokens * (experts * 3 * D * d_ff + D * experts))": "you let every expert compute, but a token visits "
         "only per_token of them.",
         "(right[0] - D * experts, right[1] - 2 * tokens * D * experts)": "you left out the router. It has weights, and it "
         "sees every token.",
-        "(3 * D * F * per_token + D * experts, right[1])": "all experts are stored: any token may visit any of them.",
-        "(right[0] - D * F * experts, right[1] - 2 * tokens * D * F * per_token)": "an expert has three matrices, not two.",
+        "(3 * D * d_ff * per_token + D * experts, right[1])": "all experts are stored: any token may visit any of them.",
+        "(right[0] - D * d_ff * experts, right[1] - 2 * tokens * D * d_ff * per_token)": "an expert has three matrices, not two.",
         "(right[0], right[1] // 2)": "these are half of the FLOPs: a multiplication and an addition are two.",
         "(right[0], right[1] - 2 * tokens * D * experts)": "you left out the router's FLOPs: its matrix multiplies every token.",
     },
@@ -81,8 +83,8 @@ def count(fields, *, kv=None, wide=None, matrices=3, tables=None, norms=2, final
     ),
     checked="Mixtral 8x7B and 8x22B, 16 experts with one for each token, 4 experts with three.",
 )
-def mixture(D, F, experts, per_token, tokens):
-    expert, router = 3 * D * F, D * experts
+def mixture(D, d_ff, experts, per_token, tokens):
+    expert, router = 3 * D * d_ff, D * experts
     return experts * expert + router, 2 * tokens * (per_token * expert + router)
 
 
@@ -124,16 +126,68 @@ def _each(name):
     mistakes={
         "('mixtral-8x7b', ...)": "its 12.9 billion active parameters would fit, but all 46.7 billion are stored, with their "
         "gradients and moments.",
-        "('qwen3-8b', ...)": "that fits, but so does a larger one: you may use 64 of the 80 GB on each of 8 GPUs.",
-        "('llama-3.1-8b', ...)": "that fits, but so does the other 8B model, which is larger, and so do larger ones.",
-        "('gpt-oss-20b', 8 * _each('gpt-oss'))": "that is the sum over all GPUs. Each of the 8 holds an equal share.",
-        "('gpt-oss-20b', 2 * _SIZES['gpt-oss'] / 8 / 1e9)": "those are the bf16 weights alone. Training takes 18 bytes for each.",
+        "('gpt-oss-20b', ...)": "its 47.1 GB are below the 48 of the label, but more than nine tenths of it, and what CUDA and "
+        "the allocator take is not counted.",
+        "('llama-3.1-8b', ...)": "that fits, but so does the other 8B model, which is larger.",
+        "('qwen3-8b', 8 * _each('qwen3'))": "that is the sum over all GPUs. Each of the 8 holds an equal share.",
+        "('qwen3-8b', 2 * _SIZES['qwen3'] / 8 / 1e9)": "those are the bf16 weights alone. Training takes 18 bytes for each.",
+        "('qwen3-8b', 16 * _SIZES['qwen3'] / 8 / 1e9)": "that is 16 bytes for each parameter. With gradients in fp32 it is 18.",
     },
     hints=(
-        "How many parameters fit into 8 GPUs if a fifth of each has to stay free?",
+        "How many parameters fit into 8 GPUs if a tenth of each has to stay free?",
         "Which of a mixture's two sizes matters for memory? `predict.parameters(models[name]).total` gives it.",
     ),
-    checked="gpt-oss-20b, with 47 of 80 GB on each GPU; Mixtral would take 105.",
+    checked="qwen3-8b, with 18.4 of 48 GB on each GPU; gpt-oss-20b would take 47.1, Mixtral 105.",
 )
 def largest_that_trains():
-    return "gpt-oss-20b", _each("gpt-oss")
+    return "qwen3-8b", _each("qwen3")
+
+
+#: Seconds of the steps 1 to 9 in the log of 17.5, and what one GPU of the eight works on in each.
+_LOG, _TOKENS = (41.36, 3.72, 3.71, 3.73, 3.72, 15.24, 3.72, 3.71, 3.73), 131_072
+_D, _LAYERS, _BLOCK = 2048, 24, 2 * 2048**2 + 2 * 2048 * 512 + 3 * 2048 * 5632
+#: FLOPs of a training step for each token: matrices of the blocks, a table, which is also the head's size, and all pairs.
+_BLOCKS, _TABLE, _PAIRS = 6 * _LAYERS * _BLOCK, 6 * 64_000 * _D, 3 * 4 * _LAYERS * 4096 * _D
+_NEEDED = _BLOCKS + _TABLE + _PAIRS
+#: What checkpointing computes again: the forward pass of the blocks, but not the last product of each.
+_AGAIN = _BLOCKS / 3 - 2 * _LAYERS * _D * 5632 + _PAIRS / 3
+
+
+def _mfus(each=_NEEDED, gpus=8, peaks=8, peak=1671e12 / 2, ordinary=None, steps=_LOG[1:]):
+    """The MFU of an ordinary step and of these steps, for so many FLOPs a token, GPUs that work, and peaks."""
+    rate = each * gpus * _TOKENS / (peaks * peak)
+    return rate / (ordinary or statistics.median(_LOG)), rate * len(steps) / sum(steps)
+
+
+@exercise(
+    "17.5",
+    tolerance=0.015,
+    mistakes={
+        "_mfus(peak=1671e12)": "you divided by the peak with sparsity. These products are dense: half of it.",
+        "_mfus(gpus=1)": "the tokens in the log are those of one GPU, but you divided by the peak of all eight.",
+        "_mfus(peaks=1)": "these are the FLOPs of all eight GPUs, but you divided by the peak of one.",
+        "_mfus(steps=_LOG)": "the first is right, but your second has step 1 in it, which compiles.",
+        "_mfus(each=_BLOCKS + 2 * _TABLE)": "that is 6PN with all parameters. It counts the lookup, and no pairs.",
+        "_mfus(each=_NEEDED + _TABLE)": "you counted the table that is only looked up as a product.",
+        "_mfus(each=_BLOCKS)": "that is 6PN without tables. The head is a product, and so are the pairs.",
+        "_mfus(each=_NEEDED - _TABLE)": "you left out the head, which is a product with a whole table.",
+        "_mfus(each=_NEEDED - _PAIRS)": "you left out the pairs, the two products of attention without weights.",
+        "_mfus(each=_NEEDED - _PAIRS / 2)": "you counted half of the pairs. The task counts all of them.",
+        "_mfus(each=_NEEDED / 3)": "these are the FLOPs of the forward pass alone.",
+        "_mfus(each=_NEEDED * 8 / 6)": "that is the HFU: with checkpointing 8 FLOPs run for 6 that the model needs, and an MFU "
+        "counts the 6.",
+        "_mfus(each=_NEEDED + _AGAIN)": "that is the HFU: it counts what checkpointing computes again, and an MFU does not.",
+        "_mfus(ordinary=sum(_LOG[1:]) / 8)": "the second is right. But the stall is in your mean, and makes no ordinary step.",
+        "_mfus(ordinary=sum(_LOG) / 9, steps=_LOG)": "step 1, which compiles, is in both of your means.",
+        "_mfus()[::-1]": "both are right, but in the other order: first the ordinary step.",
+        "tuple(100 * share for share in right)": "both are right, but in percent. Give fractions, such as 0.5.",
+    },
+    hints=(
+        "How many tokens do all GPUs see in a step, and how many FLOPs does the model need for each?",
+        "`predict.training_flops(predict.from_hf(fields), batch=1, sequence=4096)` counts a sequence. How many of them are in a "
+        "step? And which of the datasheet's two peaks is meant for dense matrices?",
+    ),
+    checked="0.41 in an ordinary step, and 0.29 with the stall. The step that compiles is in neither.",
+)
+def mfu_from_a_log():
+    return _mfus()

@@ -10,7 +10,7 @@ from cs336kit.teach.figures.lesson_01 import small_formats, spacings
 from cs336kit.teach.figures.lesson_02 import roundings, weight_courses
 from cs336kit.teach.figures.lesson_03 import strided, walks
 from cs336kit.teach.figures.lesson_04 import allocator_blocks, moving, overlap
-from cs336kit.teach.figures.lesson_05 import heads
+from cs336kit.teach.figures.lesson_05 import named_axes
 from cs336kit.teach.figures.lesson_06 import block_flops
 from cs336kit.teach.figures.lesson_07 import block_shares, roofline
 from cs336kit.teach.figures.lesson_08 import computation_graph, difference_errors

@@ -199,6 +199,71 @@ def test_an_optimizer_that_does_not_fit(tmp_path):
         load_checkpoint(tmp_path / "m.pt", optimizer=run["optimizer"])
 
 
+def _lacks(state):
+    for each in state.values():
+        del each["exp_avg_sq"]
+
+
+def _changes(name, make):
+    def change(state):
+        state[0][name] = make(state[0][name])
+
+    return change
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "torch AdamW"])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda state: state[0].pop("exp_avg_sq"), "optimizer state exp_avg_sq of parameter 0 is missing in the file"),
+        (_lacks, "optimizer state exp_avg_sq of parameter 3 is missing in the file"),
+        (_changes("exp_avg", lambda old: 0.5), "optimizer state exp_avg of parameter 0 is a float in the file, not a tensor"),
+        (_changes("exp_avg", lambda old: None), "exp_avg of parameter 0 is a NoneType in the file, not a tensor"),
+        (
+            _changes("exp_avg", torch.Tensor.long),
+            r"exp_avg of parameter 0 is torch.int64 in the file and torch.float32 in this optimizer",
+        ),
+        (_changes("exp_avg_sq", torch.Tensor.double), "exp_avg_sq of parameter 0 is torch.float64 in the file"),
+        (_changes("step", lambda old: float("nan")), "step of parameter 0 is nan in the file, which is not a count"),
+        (_changes("step", lambda old: torch.tensor(float("inf"))), r"step of parameter 0 is tensor\(inf\) in the file"),
+        (_changes("step", lambda old: -1), "step of parameter 0 is -1 in the file, which is not a count"),
+        (_changes("step", lambda old: True), "step of parameter 0 is True in the file, which is not a count"),
+        (_changes("step", lambda old: torch.ones(2)), "which is not a count"),
+        (lambda state: state[0].update(ax=torch.zeros(V, 16)), "ax of parameter 0 is in the file, and this optimizer keeps none"),
+    ],
+)  # fmt: skip
+def test_optimizer_state_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path, kind, change, sentence):
+    run = new_run(kind)
+    advance(run, 1)
+    save_checkpoint(tmp_path / "c.pt", **run, step=1)
+    content = torch.load(tmp_path / "c.pt", weights_only=True)
+    change(content["optimizer"]["state"])
+    torch.save(content, tmp_path / "c.pt")
+    before = copy.deepcopy(run["model"].state_dict()), copy.deepcopy(run["optimizer"].state_dict())
+    advance_of = torch.random.get_rng_state()
+    with pytest.raises(CheckpointError, match=sentence):
+        load_checkpoint(tmp_path / "c.pt", model=run["model"], optimizer=run["optimizer"])
+    assert torch.equal(torch.random.get_rng_state(), advance_of)
+    for old, new in zip(before, (run["model"].state_dict(), run["optimizer"].state_dict()), strict=True):
+        assert str(old) == str(new)
+
+
+def test_to_ask_what_a_step_leaves_changes_nothing_and_calls_no_hook(tmp_path):
+    run = new_run("torch AdamW")
+    advance(run, 1)
+    save_checkpoint(tmp_path / "c.pt", **run, step=1)
+    called = []
+    run["optimizer"].register_step_pre_hook(lambda *_: called.append("before"))
+    run["optimizer"].register_step_post_hook(lambda *_: called.append("after"))
+    torch.optim.lr_scheduler.LambdaLR(run["optimizer"], lambda step: 1.0)  # wraps the optimizer's step
+    called.clear()
+    weights = copy.deepcopy(run["model"].state_dict())
+    load_checkpoint(tmp_path / "c.pt", optimizer=run["optimizer"], restore_rng=False)
+    assert called == [] and str(weights) == str(run["model"].state_dict())
+    advance(run, 1)
+    assert called == ["before", "after"]
+
+
 def test_state_of_a_shape_of_its_own_is_read_back(tmp_path):
     # LBFGS keeps vectors of all parameters together with its first one.
     models = [nn.Linear(3, 2), nn.Linear(3, 2)]

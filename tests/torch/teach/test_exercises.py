@@ -259,6 +259,33 @@ def side_by_side(logits, targets):
     return -torch.column_stack(logits).log_softmax(1)[range(len(targets)), targets].mean()
 
 
+def autocast_around_everything(model, optimizer, x, targets):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = torch.nn.functional.cross_entropy(model(x), targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss
+
+
+def in_bf16_for_a_moment(model, optimizer, x, targets):
+    model.to(torch.bfloat16)
+    loss = lesson_16.step(model, optimizer, x, targets)
+    model.float()
+    return loss
+
+
+def with_logits_in_fp32(model, optimizer, x, targets):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(x)
+    loss = torch.nn.functional.cross_entropy(logits.float(), targets)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    return loss
+
+
 @pytest.mark.parametrize(
     ("id", "answer", "words"),
     [
@@ -290,9 +317,30 @@ def side_by_side(logits, targets):
             "does not lie beyond it",
         ),
         ("06.2", lambda s, width, w: 4 * width * sum(min(i, w - 1) for i in range(s)), "you left out the token itself"),
+        ("16.1", lambda *args: lesson_16.step(*args, whole=True, outside=True), "that is still the program as it was"),
+        ("16.1", autocast_around_everything, "the backward pass runs under autocast, too"),
+        ("16.1", in_bf16_for_a_moment, "they went through bf16"),
+        ("16.1", lambda *args: lesson_16.step(*args, outside=True), "autocast ends before the loss"),
+        ("16.1", lambda *args: lesson_16.step(*args, cast=False), "without autocast no product runs in bf16"),
+        ("16.1", lambda *args: lesson_16.step(*args, clear=False), "the next backward pass would add to them"),
         ("16.2", lambda *args: lesson_16.scales(*args, beyond=operator.ge), "the largest number itself still fits"),
         ("17.1", lambda fields: lesson_17.count(fields, final=0), "you left out the last norm"),
         ("17.3", ("B", 71.4), "in percent"),
+        ("17.4", ("gpt-oss-20b", 47.06), "more than nine tenths"),
+        ("17.4", ("qwen3-8b", 147.4), "Each of the 8 holds an equal share"),
+        # The MFU of a log: by the sparse peak, one GPU's tokens, with step 1, by 6PN with and without tables, and two HFUs.
+        ("17.5", (0.204, 0.147), "the peak with sparsity"),
+        ("17.5", (0.0511, 0.0368), "those of one GPU"),
+        ("17.5", (3.271, 2.358), "the peak of one"),
+        ("17.5", (0.409, 0.166), "has step 1 in it"),
+        ("17.5", (0.340, 0.245), "6PN with all parameters"),
+        ("17.5", (0.274, 0.197), "6PN without tables"),
+        ("17.5", (0.358, 0.258), "half of the pairs"),
+        ("17.5", (0.545, 0.393), "8 FLOPs run for 6"),
+        ("17.5", (0.511, 0.368), "it counts what checkpointing computes again"),
+        ("17.5", (0.295, 0.295), "the stall is in your mean"),
+        ("17.5", (0.295, 0.409), "in the other order"),
+        ("17.5", (40.9, 29.5), "in percent"),
         ("18.3", side_by_side, "without column_stack"),
         ("20.4", ("B", 1 - lesson_20.train_and_serve()[1]), "what it saves"),
         ("21.4", (1, 2, 9.3), "part 1 of your answer, 1, is not the right choice."),
@@ -313,6 +361,8 @@ def test_wrong_answers_of_readers_that_passed_or_had_no_name(id, answer, words, 
         ("09.5", lambda weights, layers, heads, h, causal: -(-weights // ((2 - causal) * layers * heads * h))),
         ("12.1", lambda query, blocks: from_zero(query, blocks, -math.inf, torch.float64)),
         ("13.1", lambda counts: torch.tensor(counts) / max(1, sum(counts))),
+        ("16.1", with_logits_in_fp32),
+        ("17.5", (0.41, 0.295)),
     ],
 )
 def test_right_answers_of_readers_that_were_refused(id, answer, here):

@@ -83,7 +83,9 @@ DATA = {
     "moving": (({"PCIe 5.0": 63e9, "NVLink": 450e9},), {"size_bytes": 141e9}),
     "overlap": (({"one by one": SLOW, "overlapped": FAST},), {"to_ms": 1000}),
     "allocator_blocks": (({"before": [[("a", 6), (None, 14)]], "after": [[(None, 20)], [("b", 9), (None, 11)]]},), {}),
-    "heads": (({"x": [[[0, 1], [10, 11]]], "a s h": [[[0], [10]], [[1], [11]]]},), {"head_of": {0: 0, 1: 1, 10: 0, 11: 1}}),
+    "named_axes": (({"s (a h)": ("s (a h)", torch.arange(6).view(1, 6), torch.arange(6).view(1, 6) // 3),
+                     "a s h": ("a s h", torch.arange(12).view(2, 3, 2)), "s": ("s", torch.tensor([0.5, -1])),
+                     "sum": ("", torch.tensor(7))},), {}),
     "block_flops": (([128, 256, 512], {"linear layers": [1e6, 2e6, 4e6], "attention": [1e5, 4e5, 1.6e6]}), {}),
     "roofline": (([("add", 0.1, 1e11), ("product", 900.0, 5e14)],),
                  {"peak_flops_per_second": 1e15, "bandwidth_bytes_per_second": 3e12}),
@@ -491,3 +493,19 @@ def test_a_two_layer_network_fits_a_notebook(canvas):
     names = {"x": x, "w1": w1, "w2": w2, "a": a, "loss": loss}
     _, drawn, _ = canvas(lambda: figures.computation_graph(measure.graph(loss, names=names)))
     assert drawn.figure.get_figwidth() < 11
+
+
+def test_names_that_do_not_fit_the_axes_are_refused():
+    with pytest.raises(ValueError, match=r"'s \(a h\)' names 2 axes, and the tensor has 3; at most 3"):
+        figures.named_axes({"x": ("s (a h)", torch.zeros(1, 2, 3))})
+    with pytest.raises(ValueError, match="names 4 axes, and the tensor has 4; at most 3"):
+        figures.named_axes({"x": ("a b c d", torch.zeros(1, 1, 1, 1))})
+
+
+def test_only_the_part_at_an_index_is_colored(canvas):
+    def faces(*index):
+        _, drawn, _ = canvas(lambda: figures.named_axes({"x": ("a b", torch.zeros(2, 3), *index)}))
+        return [to_hex(patch.get_facecolor()) for patch in drawn.figure.axes[0].patches]
+
+    assert len(set(faces())) == 1 and len(faces()) == 6
+    assert [face == "#f4f4f4" for face in faces((1,))] == [True] * 3 + [False] * 3
