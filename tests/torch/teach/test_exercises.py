@@ -206,6 +206,23 @@ def with_a_gradient_of_the_input(net, x):
         ("07.1", tried_up_to_d, "do not give up at some number"),
         ("07.3", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
         ("08.2", table_for_each_row, "you built a table"),
+        (
+            "08.5",
+            lambda loss_of, batches: sum(map(loss_of, batches)) / len(batches),
+            "the total holds the graph of each batch",
+        ),
+        (
+            "08.5",
+            lambda loss_of, batches: (
+                torch.cat([loss_of(b)[None] * len(b) for b in batches]).sum().item() / sum(map(len, batches))
+            ),
+            "let go of the graphs only at the end",
+        ),
+        (
+            "08.5",
+            lambda loss_of, batches: sum(loss_of(b).item() for b in batches) / len(batches),
+            "a mean over its own rows",
+        ),
         ("08.3", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "ReLU keeps no mask"),
         ("10.1", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "Do not halve it"),
         ("10.1", lambda s, a: (2 if a == "relu" else 1) / math.sqrt(math.prod(s[1:])), "it is √2"),
