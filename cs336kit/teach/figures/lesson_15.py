@@ -1,6 +1,6 @@
 """How memory changes in the course of a step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cs336kit.teach.figures.primitives import QUIET, Look, lines
 from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
@@ -51,3 +51,26 @@ def _visible(live_bytes: Sequence[int]) -> tuple[list[int], list[float]]:
             places.append(index)
     places.append(len(live_bytes) - 1)
     return places, [live_bytes[index] / _MIB for index in places]
+
+
+@described
+def stored_blocks(ways: Mapping[str, tuple[Sequence[float], str]]) -> Drawn:
+    """A chain of blocks for each way of storing: how much of what a block makes is kept after the forward pass.
+
+    ways: name → the share kept of each block, from 0 to 1, and what that costs, in words.
+    """
+    from matplotlib.patches import Rectangle
+
+    figure, ax = axes(height=0.9 + 0.75 * len(ways))
+    said, blocks = [], max(len(shares) for shares, _ in ways.values())
+    for row, (name, (shares, costs)) in enumerate(ways.items()):
+        y = -1.6 * row
+        ax.text(-0.4, y + 0.5, name, ha="right", va="center", fontsize=12)
+        for block, share in enumerate(shares):
+            ax.add_patch(Rectangle((block, y), 0.9, 1, facecolor="white", edgecolor="#777777", linewidth=1))
+            ax.add_patch(Rectangle((block, y), 0.9, share, facecolor=COLORS[0], edgecolor="#777777", linewidth=1))
+        ax.text(blocks + 0.3, y + 0.5, costs, ha="left", va="center", fontsize=12)
+        said.append(f"{name}: {sum(share > 0 for share in shares)} of {len(shares)} blocks keep something; {costs}")
+    ax.set(xlim=(-6.5, blocks + 12), ylim=(-1.6 * len(ways) + 1.2, 1.3))
+    ax.axis("off")
+    return figure, "; ".join(said)
