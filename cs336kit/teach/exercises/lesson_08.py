@@ -254,8 +254,8 @@ def _let_go_at_the_end_and_weighted(loss_of, batches):
         "counts the same, however few rows it has.",
         _let_go_at_the_end_and_weighted: "the mean is right, but you let go of the graphs only at the end. Until then all of "
         "them are in memory together.",
-        "right_if(size=lambda batch: 1)": "each loss is a mean over its own rows, so a batch of one row must not count as much as a "
-        "batch of eight.",
+        "right_if(size=lambda batch: 1)": "each loss is a mean over its own rows, so a batch of one row must not "
+        "count as much as a batch of eight.",
         "right_if(divide=len)": "you weighted with the rows and divided by the number of batches.",
         "right_if(divide=lambda batches: 1)": "this is the sum over all rows. Divide by their number.",
         "right_if(some=slice(-1, None))": "this is the loss of the last batch alone.",

@@ -6,54 +6,62 @@ from cs336kit import measure
 from cs336kit.teach.exercises.core import exercise
 
 
+def _own_run(result, args):
+    """How the bytes that somebody predicted for a net of theirs differ from those that it keeps, and whether it is a net."""
+    N, D, H = args
+    if not (isinstance(result, tuple) and len(result) == 2 and callable(result[0])):
+        return result
+    net, said = result
+    draw = torch.Generator().manual_seed(0)
+    x, up, down = (torch.randn(shape, generator=draw).requires_grad_() for shape in ((N, D), (D, H), (H, D)))
+    found = measure.saved_activation_bytes(lambda: net(x, up, down), without=[up, down])
+    out = net(x, up, down)
+    gradients = torch.autograd.grad(out.sum(), (up, down), allow_unused=True)
+    known = {
+        found.total // 4: "a quarter", found.total + 8 * D * H: "the weights, too",
+        found.total + 4 * N * D: "N · D numbers more", found.total - 4 * N * D: "N · D numbers less",
+        found.total + 4 * N * H: "N · H numbers more", found.total - 4 * N * H: "N · H numbers less",
+        found.total: "as counted",
+    }  # fmt: skip
+    return {
+        "bytes": known.get(said, f"{said} predicted, {found.total} counted"),
+        "both weights": out.shape == x.shape and None not in gradients,
+        "more than products": bool({t.operation for t in found.tensors} - {"matmul", "linear", "einsum"}),
+    }
+
+
 @exercise(
     "14.1",
-    cases=[(2, 4, 2, 2), (8, 64, 4, 1), (1, 5, 1, 0), (100, 32, 7, 2)],
+    cases=[(3, 4, 5), (8, 16, 64), (1, 6, 2)],
+    observe=_own_run,
     mistakes={
-        "(*right[:3], 4 * B * D * L)": "you left out one input. The data count, and the head is a product, too.",
-        "(*right[:3], 4 * B * (D * L + 1))": "the head keeps its input, as every layer does, and a row of it has D numbers.",
-        "(*right[:3], right[3] + 4 * B)": "do not count the result: it is the input of a sum, which keeps nothing.",
-        "(4 * L * D * D, 4 * L * D * D, 4 * states * L * D * D, right[3])": "you left out the weights of the head.",
-        "tuple(part // 4 for part in right)": "you counted numbers, but a number in fp32 has 4 bytes.",
-        "(*right[:2], 4 * states, right[3])": "the optimizer keeps `states` numbers for each parameter, not in all.",
+        "(right[0], right[1] // 4)": "you predicted numbers, but a number in fp32 has 4 bytes.",
+        "(right[0], right[1] + 8 * D * H)": "you counted the weights, which exist anyway.",
+        "(right[0], right[1] + 4 * N * D)": "you predicted N · D numbers too many. Does anything need the result, or is one "
+        "tensor in your sum twice?",
+        "(right[0], right[1] - 4 * N * D)": "you predicted N · D numbers too few. Did you leave out x, or what an operation "
+        "on rows of D keeps?",
+        "(right[0], right[1] + 4 * N * H)": "you predicted N · H numbers too many. A tensor that two operations keep counts "
+        "once, and a sum keeps nothing.",
+        "(right[0], right[1] - 4 * N * H)": "you predicted N · H numbers too few. Ask of each operation between the two "
+        "products, and of the second product, what its gradient needs.",
     },
     hints=(
-        "How many weights does the stack have, and how many the head? Three of the four answers follow from their sum.",
-        "Which tensor does each product need for the gradient of its weights, and what does the sum need?",
+        "Write one operation to a line, and beside it what its rule for the gradient needs: its input, its result, or nothing.",
+        "Cross out what appears twice, and the weights. If you are still off, run kept_by_line on your function and compare it "
+        "with your list.",
     ),
-    checked="one layer to seven, few and many rows, with no, one and two numbers of optimizer state.",
+    checked="your net on 3, 8 and 1 rows: your bytes are those that torch keeps.",
 )
-def buckets_of(B, D, L, states):
-    P = L * D * D + D
-    return 4 * P, 4 * P, 4 * states * P, 4 * B * D * (L + 1)
+def mine(N, D, H):
+    def net(x, up, down):
+        return torch.sigmoid(x @ up) @ down
+
+    return net, 4 * N * (D + H)
 
 
 @exercise(
     "14.2",
-    cases=[(1, 1, 8, 1, 3), (3, 6, 16, 4, 40), (1, 64, 32, 8, 88), (4, 1024, 768, 12, 2048)],
-    mistakes={
-        "right - 4 * (A - 1) * B * S**2": "each head has S × S weights of its own.",
-        "right - 8 * B * S * F": "you have only two tensors of width F. A product of two activations keeps both of its factors.",
-        "right - 4 * B * S * F": "three tensors of width F are not enough. Go from n2 to w.down, operation by operation.",
-        "right + 8 * B * S * D": "that is two tensors of width D too many. What goes into q, k and v is one tensor, kept once.",
-        "right + 4 * B * S * F": "five tensors of width F are one too many. Which of them is the same tensor twice?",
-        "right // 4": "you counted numbers. In fp32 each takes 4 bytes.",
-        "right - 16 * B * S": "you left out the two numbers that each norm keeps for each token.",
-        "right + 4 * B * S * D": "that is one tensor of width D too many. n2 goes into two products, but is kept once.",
-    },
-    hints=(
-        "Only the lines between n2 and the last residual sum differ. Write them down, one operation to a line.",
-        "Five operations have width F or lead into it: two products with weights, silu, one product of activations, and the "
-        "product with w.down. Write down what each keeps, and then cross out what appears twice.",
-    ),
-    checked="one token, small sizes, long sequences with narrow heads, and GPT-2's width at batch 4.",
-)
-def block_bytes(B, S, D, A, F):
-    return 4 * (8 * B * S * D + 4 * B * S * F + A * B * S**2) + 16 * B * S
-
-
-@exercise(
-    "14.3",
     cases=[(2, 8, 6, 2, 8, 2), (1, 3, 2, 2, 4, 4), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4)],
     mistakes={
         "right_if(K=A)": "your key and value are as wide as the query, but there are only K heads of them.",
@@ -71,6 +79,46 @@ def block_bytes(B, S, D, A, F):
 )
 def fused_bytes(B, S, A, K, h, p):
     return p * B * S * h * (2 * A + 2 * K) + 4 * B * A * S
+
+
+@exercise(
+    "14.3",
+    cases={
+        "one token": (1, 1, 8, 2, 1, 3),
+        "a small block of lm.Llama": (4, 64, 64, 8, 2, 224),
+        "as many heads of keys as of queries": (3, 6, 16, 4, 4, 40),
+        "Llama 3 70B": (1, 8192, 8192, 64, 8, 28672),
+    },
+    mistakes={
+        "right - 12 * B * S * D": "your norms keep their input in bf16, as layer_norm does. Which two tensors does rms_norm keep?",
+        "right - 8 * B * S * D": "each norm keeps two tensors in fp32: the wide input, and what is multiplied by the scale.",
+        "right - 8 * B * S": "you left out the number that each norm keeps for each token, in fp32.",
+        "right_if(K=A)": "your key and value are as wide as the query, but there are only K heads of them.",
+        "right - 4 * A * B * S + 2 * A * B * S**2": "you still count S² weights, but fused attention computes them again.",
+        "right - 4 * A * B * S": "you left out the logarithms of fused attention.",
+        "right - 2 * A * B * S": "the logarithms of fused attention are in fp32, whatever the model's type is.",
+        "right - 2 * B * S * d_ff": "three tensors of width d_ff are not enough. Go from n2 to the last product, operation by "
+        "operation.",
+        "right - 4 * B * S * d_ff": "you have only two tensors of width d_ff. A product of two activations keeps both factors.",
+        "right + 2 * B * S * d_ff": "five tensors of width d_ff are one too many. Which of them is the same tensor twice?",
+        "right + 4 * B * S * D": "that is two tensors of width D too many. What goes into q, k and v is one tensor, kept once.",
+        "right + 2 * B * S * D": "that is one tensor of width D too many. n2 goes into two products, and is kept once.",
+        "right / (2 * B * S * D)": "these are the rows for a token. The task asks for bytes.",
+        "2 * right - B * S * (16 * D + 8 + 4 * A)": "you took 4 bytes for every number, but only the norms are in fp32.",
+    },
+    hints=(
+        "Write the block as in section 2, one operation to a line, with rms_norm in place of layer_norm. Which lines does bf16 "
+        "leave in fp32?",
+        "Three groups: each norm keeps 2 fp32 tensors and a number for each token; attention keeps n1, q, k, v, z and the "
+        "logarithms, where k and v have K heads; behind it n2 and some tensors of width d_ff are left to find.",
+    ),
+    checked="one token, all heads alike, Llama 3 70B, and a small block whose bytes the kit predicts and torch counts.",
+)
+def block_bytes(B, S, D, A, K, d_ff):
+    norms = 2 * (2 * 4 * D + 4)
+    attention = 2 * (3 * D + 2 * K * (D // A)) + 4 * A
+    mlp = 2 * (D + 4 * d_ff)
+    return B * S * (norms + attention + mlp)
 
 
 def _kept(result) -> int:

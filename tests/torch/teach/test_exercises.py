@@ -12,7 +12,7 @@ import checked_here
 import pytest
 import torch
 
-from cs336kit import measure
+from cs336kit import lm, measure, predict
 from cs336kit.course import exercise as maintain
 from cs336kit.teach import exercises
 from cs336kit.teach.exercises import (
@@ -21,6 +21,7 @@ from cs336kit.teach.exercises import (
     lesson_06,
     lesson_07,
     lesson_12,
+    lesson_14,
     lesson_16,
     lesson_17,
     lesson_20,
@@ -35,6 +36,7 @@ HARMLESS = {
     "03.5": ["0 → -1", "0 → -1"],  # the only axis
     # nothing is added: the count of the bias is for a mistake alone
     "06.1": ["2 * args[place[operation]].shape[-1] + added → 2 * args[place[operation]].shape[-1] - added"],
+    "14.3": ["D // A → D / A"],  # a whole number either way
     "15.3": ["1 → 2"],  # a k above layers is never better
     # a weight of the grid is as far from both, so rounding returns to it from both or neither
     "16.3": ["w + u → w - u"],
@@ -232,8 +234,8 @@ def with_a_gradient_of_the_input(net, x):
         ("11.2", corrected_in_place, "kept the corrected m and v"),
         ("11.3", by_weight, "a norm has a weight, too"),
         (
-            "14.2",
-            lambda B, S, D, A, F: 4 * (10 * B * S * D + 4 * B * S * F + A * B * S**2) + 16 * B * S,
+            "14.3",
+            lambda B, S, D, A, K, d_ff: lesson_14.block_bytes(B, S, D, A, K, d_ff) + 4 * B * S * D,
             "What goes into q, k and v is one tensor",
         ),
         ("15.3", rounded_root, "segments are whole"),
@@ -350,8 +352,12 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("11.5", ("A", 80.3), "more than 80"),
         ("12.1", from_zero, "Begin at -∞"),
         ("12.2", lambda documents, window: lesson_12.may_look(documents, None), "the same with one"),
-        ("14.2", lambda B, S, D, A, F: B * S * (8 * D + 4 * F + A * S + 4), "you counted numbers"),
-        ("14.2", lambda B, S, D, A, F: 4 * B * S * (8 * D + 5 * F + A * S + 4), "five tensors of width F"),
+        ("14.3", lambda B, S, D, A, K, d_ff: 20 * B * S * D, "you returned 160, but"),
+        (
+            "14.3",
+            lambda *sizes: lesson_14.block_bytes(*sizes) - 12 * sizes[0] * sizes[1] * sizes[2],
+            "as layer_norm does",
+        ),
         ("15.1", with_first_sizes, "You subtracted the size that it had first"),
         ("15.2", ("b", 15.907), "15.9 is the peak in MB"),
         (
@@ -471,3 +477,31 @@ def test_of_what_an_exercise_compares_nothing_is_sent_to_another_process():
     for id in ("03.1", "07.1"):
         sent = pickle.dumps(exercises.load(id))
         assert len(sent) < 200 and pickle.loads(sent) is exercises.load(id)
+
+
+def test_a_net_of_ones_own_is_measured_and_told_how_far_off_its_prediction_is(here):
+    def predicted(net, numbers):
+        return exercises.check("14.1", lambda N, D, H: (net, 4 * numbers(N, D, H)))
+
+    def gelu(x, up, down):
+        return torch.nn.functional.gelu(x @ up) @ down
+
+    assert predicted(gelu, lambda N, D, H: N * (D + 2 * H))
+    assert "N · H numbers too few" in predicted(gelu, lambda N, D, H: N * (D + H)).message
+    assert "84 predicted, 168 counted" in predicted(gelu, lambda N, D, H: 21).message
+    assert not predicted(lambda x, up, down: x @ up @ down, lambda N, D, H: N * (D + H)), "it has products alone"
+    assert not predicted(lambda x, up, down: x.sigmoid(), lambda N, D, H: N * D), "it does not use the weights"
+
+
+def test_the_block_of_a_llama_is_what_the_kit_predicts_and_torch_counts():
+    config = predict.TransformerConfig(
+        layers=1, d_model=64, heads=8, kv_heads=2, d_ff=224, vocab=256, context=64, tied_head=False,
+        norm="rmsnorm", positions="rope", mlp="swiglu", bias="none",
+    )  # fmt: skip
+    block = lm.Llama(config, dtype=torch.bfloat16).blocks[0]
+    x = torch.randn(4, 64, 64, dtype=torch.bfloat16, requires_grad=True)
+    counted = measure.saved_activation_bytes(lambda: block(x)).total
+    how = {"batch": 4, "sequence": 64, "precision": "bf16", "attention": "sdpa"}
+    assert lesson_14.block_bytes(4, 64, 64, 8, 2, 224) == counted == predict.saved_block_bytes(config, **how).total
+    large = predict.saved_block_bytes(predict.MODELS["llama-3-70b"], **{**how, "batch": 1, "sequence": 8192})
+    assert lesson_14.block_bytes(1, 8192, 8192, 64, 8, 28672) == large.total
