@@ -107,6 +107,7 @@ DATA = {
     "saved_against_sequence": (([256, 512, 1024], {"eager": [2**30, 2**32, 2**34], "sdpa": [2**30, 2**31, 2**32]},
                                 {"eager": [(512, 2**32)]}), {"level": {"16 bytes per parameter": 2**33}}),
     "step_course": (([0, 2**20, 2**21, 2**20, 0], [(2**20, 1), (2**21, 2)], [(2, "everything"), (3, "gradients")]), {}),
+    "storing": (([("all", [1.0, 1.0], 2**21, 0.0), ("inputs", [0.1, 0], 2**20, 0.5)],), {}),
     "paired_losses": ((LOSSES,), {"reference": "fp32", "nudged": ["bf16"], "every": 2}),
     "magnitudes": ((range(-3, 0), {"before": [0.2, 0.5, 0.3], "after": [0.1, 0.1, 0.8]}), {"limits": {"fp16": -2}}),
     "held_by_rank": (({"parameters": 2, "gradients": 2, "states": 12}, ["copies", "shared states", "shared gradients"]),
