@@ -20,7 +20,7 @@ from cs336kit.teach.figures.lesson_11 import schedule, trajectories
 from cs336kit.teach.figures.lesson_12 import masks, transformer_block
 from cs336kit.teach.figures.lesson_13 import loss_curves
 from cs336kit.teach.figures.lesson_14 import kept_on_block, saved_against_sequence
-from cs336kit.teach.figures.lesson_15 import step_course, stored_blocks
+from cs336kit.teach.figures.lesson_15 import step_course, storing
 from cs336kit.teach.figures.lesson_16 import magnitudes, paired_losses
 from cs336kit.teach.figures.lesson_17 import parameter_shares
 from cs336kit.teach.figures.lesson_18 import held_by_rank, pipeline

@@ -1,6 +1,6 @@
 """How memory changes in the course of a step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cs336kit.teach.figures.primitives import QUIET, Look, lines
 from cs336kit.teach.figures.style import COLORS, Drawn, axes, described
@@ -54,23 +54,31 @@ def _visible(live_bytes: Sequence[int]) -> tuple[list[int], list[float]]:
 
 
 @described
-def stored_blocks(ways: Mapping[str, tuple[Sequence[float], str]]) -> Drawn:
-    """A chain of blocks for each way of storing: how much of what a block makes is kept after the forward pass.
+def storing(rows: Sequence[tuple[str, Sequence[float], float, float]]) -> Drawn:
+    """Ways to store a stack of blocks for the backward pass, a row each: what is stored, bytes at the peak, extra work.
 
-    ways: name → the share kept of each block, from 0 to 1, and what that costs, in words.
+    rows: (name, the stored share of what each block keeps, from 0 to 1, bytes at the peak, extra forward passes).
     """
     from matplotlib.patches import Rectangle
 
-    figure, ax = axes(height=0.9 + 0.75 * len(ways))
-    said, blocks = [], max(len(shares) for shares, _ in ways.values())
-    for row, (name, (shares, costs)) in enumerate(ways.items()):
-        y = -1.6 * row
-        ax.text(-0.4, y + 0.5, name, ha="right", va="center", fontsize=12)
-        for block, share in enumerate(shares):
-            ax.add_patch(Rectangle((block, y), 0.9, 1, facecolor="white", edgecolor="#777777", linewidth=1))
-            ax.add_patch(Rectangle((block, y), 0.9, share, facecolor=COLORS[0], edgecolor="#777777", linewidth=1))
-        ax.text(blocks + 0.3, y + 0.5, costs, ha="left", va="center", fontsize=12)
-        said.append(f"{name}: {sum(share > 0 for share in shares)} of {len(shares)} blocks keep something; {costs}")
-    ax.set(xlim=(-6.5, blocks + 12), ylim=(-1.6 * len(ways) + 1.2, 1.3))
+    figure, ax = axes(height=0.55 * len(rows) + 0.6)
+    blocks = max(len(shares) for _, shares, *_ in rows)
+    peak, work = blocks + 2.6, blocks + 7.2
+    for x, head, side in ((0, "stored of each block", "left"), (peak, "MiB", "right"), (work, "passes more", "right")):
+        ax.text(x, 1, head, ha=side, fontsize=11, color=QUIET)
+    for n, (name, shares, size, again) in enumerate(rows):
+        ax.text(-0.4, 0.35 - n, name, ha="right", va="center", fontsize=11)
+        for place, share in enumerate(shares):
+            look = {"edgecolor": QUIET, "linewidth": 0.8}
+            ax.add_patch(Rectangle((place, -n), 0.8, 0.7, facecolor="white", **look))
+            ax.add_patch(Rectangle((place, -n), 0.8, 0.7 * share, facecolor=COLORS[0], linewidth=0))
+        for x, number in ((peak, f"{size / _MIB:.1f}"), (work, f"{again:.2f}")):
+            ax.text(x, 0.35 - n, number, ha="right", va="center", fontsize=11)
+    ax.set(xlim=(-5.2, work + 0.2), ylim=(0.9 - len(rows), 1.5))
     ax.axis("off")
-    return figure, "; ".join(said)
+    said = "; ".join(
+        f"{name}: {sum(share > 0 for share in shares)} of {len(shares)} blocks store {max(shares):.0%} at most, "
+        f"{size / _MIB:.1f} MiB, {again:.2f} forward passes more"
+        for name, shares, size, again in rows
+    )
+    return figure, f"What is stored, the peak, and the extra work: {said}"
