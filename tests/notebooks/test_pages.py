@@ -114,9 +114,10 @@ def test_paths_for_less_time_say_what_they_take_and_are_left_out_where_a_lesson_
     assert plans.minutes(some, {path.name[:2]: cells for path, cells in lessons}) == (122, 5, 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "PATHS", (some, plans.Shorter("All", "you want", ("01",))))
-        assert pages.paths(lessons, "n/").splitlines()[4:] == [
-            "| Some | you can | [00](n/00_x.ipynb), [02](n/02_x.ipynb), and the cards of [03](n/03_x.ipynb) | 2 | 0.1 (02.4) |",
-            "| All | you want | [01](n/01_x.ipynb) | 1 | 0.1 |",
+        assert pages.paths(lessons, "n/").splitlines()[2:] == [
+            "- **Some**, if you can: [00](n/00_x.ipynb), [02](n/02_x.ipynb), and the cards of [03](n/03_x.ipynb). 2 hours, and "
+            "0.1 for exercises 02.4.",
+            "- **All**, if you want: [01](n/01_x.ipynb). 1 hours, and 0.1 for all their exercises.",
         ]
         assert "All 22 lessons take 22 hours to read and predict, 1.8 for their exercises, and 0 for" in pages.paths(
             lessons
