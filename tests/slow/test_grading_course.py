@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 [LESSON] = (ROOT / "notebooks").glob("07_*.ipynb")
 NAME = LESSON.stem
 #: The exercises of the lesson, and what they give.
-POINTS = {"points-07-1": 15, "points-07-2": 8, "points-07-3": 8, "points-07-4": 5}
+POINTS = {"points-07-1": 15, "points-07-2": 8, "points-07-3": 8, "points-07-4": 5, "points-07-5": 10}
 FASTEST = """def timed(machine, warmup, repeats):
     for _ in range(warmup):
         machine.launch()
@@ -117,14 +117,14 @@ def course(tmp_path_factory):
         config.write("c.ExecutePreprocessor.shutdown_kernel = 'immediate'\n")
     nbgrader(folder, "generate_assignment", NAME)
 
-    named = zip(solutions, ("smallest_batch", "answer", "chain_seconds", "timed"), strict=True)
+    named = zip(solutions, ("smallest_batch", "answer", "chain_seconds", "timed", "utilization"), strict=True)
     right = [re.sub(r"\bsolution\b", name, text[: text.index("teach.")]) for text, name in named]
     # One kernel for all that could do harm: none of it may keep what comes after it from its points.
     writes, own = WRITES.format(str(folder / "note.txt")), "open('note.txt', 'w').write('mine')"
     # nbgrader gives all points where none are shown.
     half = SHOWS.format("last_expr") + 'answer = ("B", 1.0, "A")'
-    handed_in(folder, "harms", writes + SHOWS.format("none"), half, right[2], LOOPS, first=(ENDLESS, own))
-    handed_in(folder, "torn", right[0], right[1], None, FASTEST, change=torn, encoding="utf-8-sig")
+    handed_in(folder, "harms", writes + SHOWS.format("none"), half, right[2], LOOPS, right[4], first=(ENDLESS, own))
+    handed_in(folder, "torn", right[0], right[1], None, FASTEST, None, change=torn, encoding="utf-8-sig")
     nbgrader(folder, "autograde", NAME)
     nbgrader(folder, "generate_feedback", NAME)
     return folder
@@ -155,7 +155,7 @@ def test_what_is_released_has_no_solution(course):
 
 
 def test_the_right_answers_get_all_points(points):
-    assert points("torn")[1] == points("harms")[2] == 8
+    assert points("torn")[1] == points("harms")[2] == 8 and points("harms")[4] == 10
 
 
 def test_half_right_answers_get_a_part_and_the_feedback_names_the_mistake(course, points):
@@ -171,19 +171,19 @@ def test_a_stub_gets_nothing(course, points):
 
 
 def test_deleted_and_copied_cells_cost_no_points_of_other_tasks(points):
-    gone, copied, stub, timed = points("torn")
+    gone, copied, stub, timed, _ = points("torn")
     assert timed > 0 and copied == 8 and gone == stub == 0
 
 
 def test_what_loops_is_stopped_and_the_other_points_are_kept(course, points):
-    _, *others, loops = points("harms")
-    assert loops == 0 and all(others)
+    _, *before, loops, after = points("harms")
+    assert loops == 0 and all((*before, after))
     page = feedback(course, "harms")
     assert "did not return within 2 seconds" in page and "KeyboardInterrupt" in page
 
 
 def test_what_writes_a_file_in_an_answer_is_stopped_and_a_cell_writes_into_its_own_folder(course, points):
-    writes, *others, _ = points("harms")
+    writes, *others, _, _ = points("harms")
     assert writes == 0 and all(others) and "an answer may not do that here" in feedback(course, "harms")
     # nbgrader copies what lies beside the notebook into the feedback.
     own = {f"autograded/harms/{NAME}/note.txt", f"feedback/harms/{NAME}/note.txt"}

@@ -60,7 +60,7 @@ def test_a_policy_of_your_own():
 def test_unknown_policies_list_the_known_ones():
     with pytest.raises(
         ValueError,
-        match=r"unknown precision 'fp8'.*Known: fp32, autocast, bf16, autocast-fp16, fp16, mixed, mixed-fp32",
+        match=r"unknown precision 'fp8'.*Known: fp32, autocast, bf16, bf16-fp32-moments, autocast-fp16, fp16, mixed, mixed-fp32",
     ):
         policy("fp8")
     with pytest.raises(ValueError, match="unknown precision None"):
