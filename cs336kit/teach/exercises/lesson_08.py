@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import weakref
 
 import torch
 
@@ -113,30 +114,105 @@ def softmax_backward(result, grad):
     return result * (grad - (result * grad).sum(-1, keepdim=True))
 
 
+class _Token:
+    """Lives as long as the node that it is given to."""
+
+
+class _Watched(torch.nn.Module):
+    """A linear layer with a ReLU that notes how many of its graphs are alive whenever a new one begins."""
+
+    def __init__(self, seed):
+        super().__init__()
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(seed)
+            self.linear = torch.nn.Linear(3, 2)
+        self.graphs, self.most = [], 0
+
+    def forward(self, x):
+        self.most = max(self.most, sum(graph() is not None for graph in self.graphs))
+        result = self.linear(x).relu()
+        if result.grad_fn:
+            result.grad_fn.metadata["token"] = token = _Token()
+            self.graphs.append(weakref.ref(token))
+        return result
+
+
+def _training(seed, batches, lr):
+    model, numbers = _Watched(seed), _normal(batches + 1, 5, 5, seed=seed).float()
+    *data, held_out = [(rows[:, :3], rows[:, 3:]) for rows in numbers]
+    return model, torch.optim.SGD(model.parameters(), lr=lr), data, held_out
+
+
+def _numbers_and_graphs(result, args):
+    """The losses as numbers, what became of the weights, and which graphs the loop and its results have held."""
+    (mean, checks), model = result, args[0]
+    return {
+        "graphs that the mean loss holds": int(getattr(mean, "requires_grad", False)),
+        "held-out losses with a graph": sum(getattr(check, "requires_grad", False) for check in checks),
+        # Two are the last step's and the last held-out loss's, whose names have not been given to new ones yet.
+        "graphs alive at once": "at most two" if model.most <= 2 else "more and more",
+        "the mean loss": float(mean),
+        "the held-out losses": [float(check) for check in checks],
+        "the new weights": torch.cat([p.detach().flatten() for p in model.parameters()]),
+    }
+
+
 @exercise(
     "08.3",
-    cases={
-        "batch 32, sizes (16, 64, 8)": (32, (16, 64, 8)),
-        "batch 1, sizes (5, 3)": (1, (5, 3)),
-        "batch 1024, sizes (784, 512, 256, 10)": (1024, (784, 512, 256, 10)),
-        "batch 7, five sizes of 4": (7, (4, 4, 4, 4, 4)),
+    tolerance=1e-5,
+    cases=lambda: {
+        "five batches, small steps": _training(0, 5, 0.01),
+        "eight batches, long steps": _training(1, 8, 0.3),
+        "four batches": _training(2, 4, 0.1),
     },
+    observe=_numbers_and_graphs,
     mistakes={
-        "right + 4 * batch * sum(sizes[1:-1])": "ReLU's result and the next product's input are one storage: count it once.",
-        "right + batch * sum(sizes[1:-1])": "ReLU keeps no mask: its result, which is kept anyway, shows where it was 0.",
-        "4 * batch * sum(sizes)": "you counted the last product's output. No product needs its own output for backward.",
-        "4 * batch * sum(sizes[1:-1])": "you left out x. The first weight's gradient is xᵀ times something, so x is kept.",
-        "right // 4": "you counted elements. An fp32 element takes 4 bytes.",
-        "4 * batch * sum(sizes[1:])": "these are the outputs of the products. A product keeps its input.",
+        "right_if(summed=True, noted=True)": "that is still the program as it was.",
+        "right_if(noted=True)": "the held-out losses still hold their graphs, with all that their nodes keep: no backward pass "
+        "ever frees it.",
+        "right_if(summed=True)": "the sum still holds the graph of every batch. Backward has freed what the nodes kept, but the "
+        "nodes are there.",
+        "right_if(summed=True, noted=True, late=True)": "the graphs are let go only when the loop is over, and until then "
+        "each batch adds some. Take the number out of a loss when you have it.",
+        "right_if(summed=True, late=True)": "the sum holds the graphs of all batches until the loop is over.",
+        "right_if(last=True)": "no graph is left, but you kept the last batch's loss instead of adding up.",
+        "right_if(divide=False)": "no graph is left, but you returned the sum of the losses instead of their mean.",
+        "right_if(before=True)": "you computed the held-out loss before the step. The program does so after it.",
+        "right_if(clear=False)": "the gradients of all batches add up, since nothing sets them back.",
+        "right_if(move=False)": "the optimizer makes no step.",
     },
     hints=(
-        "Which operand does a product need again in order to compute the gradient of its weight?",
-        "Go through the operations and write down what each keeps, then strike out what is the same tensor as before.",
+        "Which of the names in the loop are still reachable when the next batch begins, and which of them are results of the "
+        "model?",
+        "There are two: what is added up, and what is appended. For one of them nobody needs a graph at all, not even for a "
+        "moment.",
     ),
-    checked="four networks of 1 to 4 layers.",
+    checked="four to eight batches: the losses, the new weights, and the graphs that are alive whenever the model is called.",
 )
-def kept_bytes_of(batch, sizes):
-    return 4 * batch * sum(sizes[:-1])
+def train(
+    model, optimizer, batches, held_out, *, summed=False, noted=False, late=False, last=False, divide=True, before=False,
+    clear=True, move=True,
+):  # fmt: skip
+    def error(x, y):
+        return ((model(x) - y) ** 2).mean()
+
+    total, checks = 0.0, []
+    for x, y in batches:
+        if before:
+            checks.append(error(*held_out).item())
+        loss = error(x, y)
+        loss.backward()
+        if move:
+            optimizer.step()
+        if clear:
+            optimizer.zero_grad()
+        value = loss if summed else loss.item()
+        total = value if last else total + value
+        if not before:
+            check = error(*held_out)
+            checks.append(check if noted else check.item())
+    mean = total / len(batches) if divide or last else total
+    return (float(mean), [float(check) for check in checks]) if late else (mean, checks)
 
 
 @exercise(
