@@ -143,6 +143,10 @@ def _training(seed, batches, lr):
     return model, torch.optim.SGD(model.parameters(), lr=lr), data, held_out
 
 
+def _number(loss):
+    return loss.item() if isinstance(loss, torch.Tensor) else loss  # float(loss) would warn of a graph
+
+
 def _numbers_and_graphs(result, args):
     """The losses as numbers, what became of the weights, and which graphs the loop and its results have held."""
     (mean, checks), model = result, args[0]
@@ -151,8 +155,8 @@ def _numbers_and_graphs(result, args):
         "held-out losses with a graph": sum(getattr(check, "requires_grad", False) for check in checks),
         # Two are the last step's and the last held-out loss's, whose names have not been given to new ones yet.
         "graphs alive at once": "at most two" if model.most <= 2 else "more and more",
-        "the mean loss": float(mean),
-        "the held-out losses": [float(check) for check in checks],
+        "the mean loss": _number(mean),
+        "the held-out losses": [*map(_number, checks)],
         "the new weights": torch.cat([p.detach().flatten() for p in model.parameters()]),
     }
 
@@ -174,7 +178,6 @@ def _numbers_and_graphs(result, args):
         "nodes are there.",
         "right_if(summed=True, noted=True, late=True)": "the graphs are let go only when the loop is over, and until then "
         "each batch adds some. Take the number out of a loss when you have it.",
-        "right_if(summed=True, late=True)": "the sum holds the graphs of all batches until the loop is over.",
         "right_if(last=True)": "no graph is left, but you kept the last batch's loss instead of adding up.",
         "right_if(divide=False)": "no graph is left, but you returned the sum of the losses instead of their mean.",
         "right_if(before=True)": "you computed the held-out loss before the step. The program does so after it.",
@@ -212,7 +215,7 @@ def train(
             check = error(*held_out)
             checks.append(check if noted else check.item())
     mean = total / len(batches) if divide or last else total
-    return (float(mean), [float(check) for check in checks]) if late else (mean, checks)
+    return (_number(mean), [*map(_number, checks)]) if late else (mean, checks)
 
 
 @exercise(
