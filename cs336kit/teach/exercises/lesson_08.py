@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import weakref
 
 import torch
 
@@ -113,30 +114,108 @@ def softmax_backward(result, grad):
     return result * (grad - (result * grad).sum(-1, keepdim=True))
 
 
+class _Token:
+    """Lives as long as the node that it is given to."""
+
+
+class _Watched(torch.nn.Module):
+    """A linear layer with a ReLU that notes how many of its graphs are alive whenever a new one begins."""
+
+    def __init__(self, seed):
+        super().__init__()
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(seed)
+            self.linear = torch.nn.Linear(3, 2)
+        self.graphs, self.most = [], 0
+
+    def forward(self, x):
+        self.most = max(self.most, sum(graph() is not None for graph in self.graphs))
+        result = self.linear(x).relu()
+        if result.grad_fn:
+            result.grad_fn.metadata["token"] = token = _Token()
+            self.graphs.append(weakref.ref(token))
+        return result
+
+
+def _training(seed, batches, lr):
+    model, numbers = _Watched(seed), _normal(batches + 1, 5, 5, seed=seed).float()
+    *data, held_out = [(rows[:, :3], rows[:, 3:]) for rows in numbers]
+    return model, torch.optim.SGD(model.parameters(), lr=lr), data, held_out
+
+
+def _number(loss):
+    return loss.item() if isinstance(loss, torch.Tensor) else loss  # float(loss) would warn of a graph
+
+
+def _numbers_and_graphs(result, args):
+    """The losses as numbers, what became of the weights, and which graphs the loop and its results have held."""
+    (mean, checks), model = result, args[0]
+    return {
+        "graphs that the mean loss holds": int(getattr(mean, "requires_grad", False)),
+        "held-out losses with a graph": sum(getattr(check, "requires_grad", False) for check in checks),
+        # Two are the last step's and the last held-out loss's, whose names have not been given to new ones yet.
+        "graphs alive at once": "at most two" if model.most <= 2 else "more and more",
+        "the mean loss": _number(mean),
+        "the held-out losses": [*map(_number, checks)],
+        "the new weights": torch.cat([p.detach().flatten() for p in model.parameters()]),
+    }
+
+
 @exercise(
     "08.3",
-    cases={
-        "batch 32, sizes (16, 64, 8)": (32, (16, 64, 8)),
-        "batch 1, sizes (5, 3)": (1, (5, 3)),
-        "batch 1024, sizes (784, 512, 256, 10)": (1024, (784, 512, 256, 10)),
-        "batch 7, five sizes of 4": (7, (4, 4, 4, 4, 4)),
+    tolerance=1e-5,
+    cases=lambda: {
+        "five batches, small steps": _training(0, 5, 0.01),
+        "eight batches, long steps": _training(1, 8, 0.3),
+        "four batches": _training(2, 4, 0.1),
     },
+    observe=_numbers_and_graphs,
     mistakes={
-        "right + 4 * batch * sum(sizes[1:-1])": "ReLU's result and the next product's input are one storage: count it once.",
-        "right + batch * sum(sizes[1:-1])": "ReLU keeps no mask: its result, which is kept anyway, shows where it was 0.",
-        "4 * batch * sum(sizes)": "you counted the last product's output. No product needs its own output for backward.",
-        "4 * batch * sum(sizes[1:-1])": "you left out x. The first weight's gradient is xᵀ times something, so x is kept.",
-        "right // 4": "you counted elements. An fp32 element takes 4 bytes.",
-        "4 * batch * sum(sizes[1:])": "these are the outputs of the products. A product keeps its input.",
+        "right_if(summed=True, noted=True)": "that is still the program as it was.",
+        "right_if(noted=True)": "the held-out losses still hold their graphs, with all that their nodes keep: no backward pass "
+        "ever frees it.",
+        "right_if(summed=True)": "the sum still holds the graph of every batch. Backward has freed what the nodes kept, but the "
+        "nodes are there.",
+        "right_if(summed=True, noted=True, late=True)": "the graphs are let go only when the loop is over, and until then "
+        "each batch adds some. Take the number out of a loss when you have it.",
+        "right_if(last=True)": "no graph is left, but you kept the last batch's loss instead of adding up.",
+        "right_if(divide=False)": "no graph is left, but you returned the sum of the losses instead of their mean.",
+        "right_if(before=True)": "you computed the held-out loss before the step. The program does so after it.",
+        "right_if(clear=False)": "the gradients of all batches add up, since nothing sets them back.",
+        "right_if(move=False)": "the optimizer makes no step.",
     },
     hints=(
-        "Which operand does a product need again in order to compute the gradient of its weight?",
-        "Go through the operations and write down what each keeps, then strike out what is the same tensor as before.",
+        "Which of the names in the loop are still reachable when the next batch begins, and which of them are results of the "
+        "model?",
+        "There are two: what is added up, and what is appended. For one of them nobody needs a graph at all, not even for a "
+        "moment.",
     ),
-    checked="four networks of 1 to 4 layers.",
+    checked="four to eight batches: the losses, the new weights, and the graphs that are alive whenever the model is called.",
 )
-def kept_bytes_of(batch, sizes):
-    return 4 * batch * sum(sizes[:-1])
+def train(
+    model, optimizer, batches, held_out, *, summed=False, noted=False, late=False, last=False, divide=True, before=False,
+    clear=True, move=True,
+):  # fmt: skip
+    def error(x, y):
+        return ((model(x) - y) ** 2).mean()
+
+    total, checks = 0.0, []
+    for x, y in batches:
+        if before:
+            checks.append(error(*held_out).item())
+        loss = error(x, y)
+        loss.backward()
+        if move:
+            optimizer.step()
+        if clear:
+            optimizer.zero_grad()
+        value = loss if summed else loss.item()
+        total = value if last else total + value
+        if not before:
+            check = error(*held_out)
+            checks.append(check if noted else check.item())
+    mean = total / len(batches) if divide or last else total
+    return (_number(mean), [*map(_number, checks)]) if late else (mean, checks)
 
 
 @exercise(
@@ -183,98 +262,8 @@ def _cubes(x):
     return float((x * x * x).sum() + x.prod())
 
 
-class _Loss:
-    """The loss of a batch of rows, which notes how many of its graphs are alive at the same time."""
-
-    def __init__(self, seed):
-        self.w = _normal(3, seed=seed).requires_grad_()
-        self.alive = self.most = 0
-
-    def __call__(self, rows):
-        graph = _Graph(self)
-        # What a node keeps holds `graph`, which so lives as long as the graph does.
-        with torch.autograd.graph.saved_tensors_hooks(lambda kept: (kept.detach(), graph), lambda kept: kept[0]):
-            return (rows @ self.w).square().mean()
-
-
-class _Graph:
-    """Counts as long as something keeps it."""
-
-    def __init__(self, loss):
-        self.loss = loss
-        loss.alive += 1
-        loss.most = max(loss.most, loss.alive)
-
-    def __del__(self):
-        self.loss.alive -= 1
-
-
-def _mean_and_graphs(result, args):
-    """The number, and whether the graphs of all batches were alive together, in the loop or still in the result."""
-    loss_of, _ = args
-    held = loss_of.most > 2 or (isinstance(result, torch.Tensor) and result.requires_grad)
-    # Of one batch or two nothing can be seen on the way.
-    result = result.detach() if isinstance(result, torch.Tensor) else result
-    return {"mean": float(result), "memory": "the graphs of all batches" if held else "one graph at most"}
-
-
-def _batches(*rows):
-    return [_normal(n, 3, seed=i) for i, n in enumerate(rows)]
-
-
-def _held(loss_of, batches):
-    return sum(loss_of(batch) for batch in batches) / len(batches)
-
-
-def _held_and_weighted(loss_of, batches):
-    return sum(loss_of(batch) * len(batch) for batch in batches) / sum(map(len, batches))
-
-
-def _let_go_at_the_end(loss_of, batches):
-    return torch.stack([loss_of(batch) for batch in batches]).mean().item()
-
-
-def _let_go_at_the_end_and_weighted(loss_of, batches):
-    return _held_and_weighted(loss_of, batches).item()
-
-
 @exercise(
     "08.5",
-    cases=lambda: {
-        "five batches of 4 rows": (_Loss(0), _batches(4, 4, 4, 4, 4)),
-        "batches of 8, 8, 8 and 1 rows": (_Loss(1), _batches(8, 8, 8, 1)),
-        "a single batch": (_Loss(2), _batches(6)),
-        "seven batches of one to seven rows": (_Loss(3), _batches(1, 2, 3, 4, 5, 6, 7)),
-    },
-    observe=_mean_and_graphs,
-    mistakes={
-        _held: "the total holds the graph of each batch. What does it add up, numbers or results that have a graph?",
-        _held_and_weighted: "the mean is right now, but the total still holds the graph of each batch.",
-        _let_go_at_the_end: "you let go of the graphs at the end. Until then all of them are in memory together, and each batch "
-        "counts the same, however few rows it has.",
-        _let_go_at_the_end_and_weighted: "the mean is right, but you let go of the graphs only at the end. Until then all of "
-        "them are in memory together.",
-        "right_if(size=lambda batch: 1)": "each loss is a mean over its own rows, so a batch of one row must not "
-        "count as much as a batch of eight.",
-        "right_if(divide=len)": "you weighted with the rows and divided by the number of batches.",
-        "right_if(divide=lambda batches: 1)": "this is the sum over all rows. Divide by their number.",
-        "right_if(some=slice(-1, None))": "this is the loss of the last batch alone.",
-    },
-    hints=(
-        "How long does a graph live? Look for what still refers to the loss of the first batch when the last one is computed.",
-        "Nothing here is trained, so no graph need be built at all; or take a plain number from each loss before you add. Then "
-        "count rows.",
-    ),
-    checked="equal and unequal batches: the mean over all rows, and never more than one graph in memory.",
-)
-def validate(loss_of, batches, *, size=len, divide=None, some=slice(None)):
-    with torch.no_grad():
-        total = sum(loss_of(batch).item() * size(batch) for batch in batches[some])
-    return total / (divide(batches) if divide else sum(map(size, batches[some])))
-
-
-@exercise(
-    "08.6",
     cases=lambda: {
         "a vector, h = 1/4": (_cubes, torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64), 0.25),
         "a matrix, h = 1/8": (_cubes, _normal(2, 3, seed=1), 0.125),

@@ -676,7 +676,10 @@ def test_a_fresh_layer_adds_a_block():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"precision": "fp8"}, "unknown precision 'fp8'.*fp32, autocast, bf16, bf16-fp32-moments, autocast-fp16, fp16, mixed"),
+        (
+            {"precision": "fp8"},
+            "unknown precision 'fp8'.*fp32, autocast, bf16, bf16-fp32-moments, autocast-fp16, fp16, mixed",
+        ),
         ({"attention": "flash"}, "unknown attention 'flash'"),
         ({"checkpointing": "no"}, "checkpointing must be"),
     ],

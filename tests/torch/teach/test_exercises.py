@@ -20,6 +20,7 @@ from cs336kit.teach.exercises import (
     lesson_04,
     lesson_06,
     lesson_07,
+    lesson_08,
     lesson_12,
     lesson_14,
     lesson_16,
@@ -208,24 +209,6 @@ def with_a_gradient_of_the_input(net, x):
         ("07.1", tried_up_to_d, "do not give up at some number"),
         ("07.3", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
         ("08.2", table_for_each_row, "you built a table"),
-        (
-            "08.5",
-            lambda loss_of, batches: sum(map(loss_of, batches)) / len(batches),
-            "the total holds the graph of each batch",
-        ),
-        (
-            "08.5",
-            lambda loss_of, batches: (
-                torch.cat([loss_of(b)[None] * len(b) for b in batches]).sum().item() / sum(map(len, batches))
-            ),
-            "let go of the graphs only at the end",
-        ),
-        (
-            "08.5",
-            lambda loss_of, batches: sum(loss_of(b).item() for b in batches) / len(batches),
-            "a mean over its own rows",
-        ),
-        ("08.3", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "ReLU keeps no mask"),
         ("10.1", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "Do not halve it"),
         ("10.1", lambda s, a: (2 if a == "relu" else 1) / math.sqrt(math.prod(s[1:])), "it is √2"),
         ("10.1", lambda s, a: math.sqrt((2 if a == "relu" else 1) / s[0]), "fan-out"),
@@ -294,6 +277,30 @@ def best_of(timer, shapes):
     return max(math.prod(shape) / timer(*shape) for shape in shapes)
 
 
+def train_with(model, optimizer, batches, held_out, *, number, noted):
+    """The loop of 08.3, with what becomes of a loss that is added up, and of one that is appended."""
+    total, checks = 0.0, []
+    for x, y in batches:
+        loss = ((model(x) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total += number(loss)
+        x, y = held_out
+        check = ((model(x) - y) ** 2).mean()
+        checks.append(noted(check))
+    return total / len(batches), checks
+
+
+def only_the_sum(*args):
+    return train_with(*args, number=torch.Tensor.detach, noted=lambda check: check)
+
+
+def numbers_in_the_end(*args):
+    mean, checks = train_with(*args, number=lambda loss: loss, noted=lambda check: check)
+    return mean.item(), [check.item() for check in checks]
+
+
 def autocast_around_everything(model, optimizer, x, targets):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = torch.nn.functional.cross_entropy(model(x), targets)
@@ -348,6 +355,15 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ),
         ("08.2", lambda y, g: y * ((y * g).sum(-1, keepdim=True) - g), "all signs are turned around"),
         ("08.2", lambda y, g: y * (1 - y) * g - y * (y * g).sum(-1, keepdim=True), "itself twice"),
+        ("08.3", lambda *args: lesson_08.train(*args, summed=True, noted=True), "that is still the program as it was"),
+        ("08.3", only_the_sum, "no backward pass ever frees it"),
+        ("08.3", lambda *args: lesson_08.train(*args, summed=True), "Backward has freed what the nodes kept"),
+        ("08.3", numbers_in_the_end, "only when the loop is over"),
+        ("08.3", lambda *args: lesson_08.train(*args, last=True), "kept the last batch's loss"),
+        ("08.3", lambda *args: lesson_08.train(*args, divide=False), "the sum of the losses instead of their mean"),
+        ("08.3", lambda *args: lesson_08.train(*args, before=True), "before the step"),
+        ("08.3", lambda *args: lesson_08.train(*args, clear=False), "nothing sets them back"),
+        ("08.3", lambda *args: lesson_08.train(*args, move=False), "the optimizer makes no step"),
         ("09.2", ("B", 48 / 96), "the lowest trained layer hands no gradient down"),
         ("11.5", ("A", 80.3), "more than 80"),
         ("12.1", from_zero, "Begin at -∞"),
