@@ -137,7 +137,8 @@ class Policy(NamedTuple):
 
 
 #: Precisions without a second copy of the weights: what a module alone can show.
-ONE_COPY = [name for name, kind in PRECISIONS.items() if kind.master_weights is None]
+#: Those in which a module and a plain torch optimizer train; what is kept depends on nothing else.
+ONE_COPY = [name for name, kind in PRECISIONS.items() if not kind.master_weights and kind.states == kind.weights]
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 POLICIES = [Policy(*choice) for choice in itertools.product(ONE_COPY, ("eager", "sdpa"), (0.0, 0.1), (False, True))]
 

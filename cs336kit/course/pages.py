@@ -121,8 +121,6 @@ def paths(lessons: Lessons, folder: str = "") -> str:
         f"All {len(every)} lessons take {_hours(whole[0])} hours to read and predict, {_hours(whole[1])} for their exercises, "
         f"and {_hours(whole[2])} for what is under *Further*. With less time, take one of these paths:",
         "",
-        "| path | take it if | lessons | hours | more for exercises |",
-        "|---|---|---|---|---|",
     ]
     names = {path.name[:2]: path.name for path, _ in lessons}
 
@@ -131,10 +129,10 @@ def paths(lessons: Lessons, folder: str = "") -> str:
 
     for way in plans.PATHS:
         found = plans.minutes(way, there)
-        some = f" ({', '.join(way.exercises)})" if way.exercises else ""
+        some = f"for exercises {', '.join(way.exercises)}" if way.exercises else "for all their exercises"
         cards = f", and the cards of {listed(way.cards)}" if way.cards else ""
-        row = (way.name, way.reader, listed(way.lessons) + cards, _hours(found.reading), _hours(found.exercises) + some)
-        lines.append(f"| {' | '.join(row)} |")
+        hours = f"{_hours(found.reading)} hours, and {_hours(found.exercises)} {some}"
+        lines.append(f"- **{way.name}**, if {way.reader}: {listed(way.lessons)}{cards}. {hours}.")
     return "\n".join(lines)
 
 

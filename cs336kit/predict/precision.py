@@ -40,6 +40,7 @@ POLICIES = {
         PrecisionPolicy("fp32", "fp32", "fp32", None, "fp32", "fp32", "fp32"),
         PrecisionPolicy("autocast", "fp32", "fp32", None, "fp32", "fp32", "bf16"),
         PrecisionPolicy("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16"),
+        PrecisionPolicy("bf16-fp32-moments", "bf16", "bf16", None, "fp32", "bf16", "bf16"),
         PrecisionPolicy("autocast-fp16", "fp32", "fp32", None, "fp32", "fp32", "fp16"),
         PrecisionPolicy("fp16", "fp16", "fp16", None, "fp16", "fp16", "fp16"),
         PrecisionPolicy("mixed", "bf16", "bf16", "fp32", "fp32", "bf16", "bf16"),

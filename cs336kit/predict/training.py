@@ -51,7 +51,7 @@ def training_memory(
 
     - `precision`: "fp32"; "autocast" (everything in fp32, matrix products in bf16); "bf16" (everything in bf16);
       "autocast-fp16" and "fp16", the same with fp16; "mixed" (bf16 model and gradients, fp32 master weights in the optimizer);
-      "mixed-fp32-gradients".
+      "mixed-fp32-gradients"; "bf16-fp32-moments" (bf16 without master weights, the optimizer's state in fp32).
     - `layout`: the bytes are those of one rank (of the first pipeline stage, and of one micro-batch).
 
     In fp32 with AdamW, parameters, gradients and state are 16P bytes, plus 4 for each parameter tensor's step counter. The

@@ -9,7 +9,7 @@ from cs336kit.teach.devices import on_gpu
 from cs336kit.teach.drills import drill
 from cs336kit.teach.folding import folded
 from cs336kit.teach.numbers import gib
-from cs336kit.teach.predictions import Revealed, calibration, reveal
+from cs336kit.teach.predictions import Revealed, calibration, first_guess, reveal
 from cs336kit.teach.progress import progress
 from cs336kit.teach.side_by_side import side_by_side
 from cs336kit.teach.tables import Table, table
@@ -27,6 +27,7 @@ __all__ = [
     "expect",
     "explorers",
     "figures",
+    "first_guess",
     "folded",
     "gib",
     "on_gpu",

@@ -104,6 +104,17 @@ def calibration() -> Figure | str:
     return guesses_against_answers(numbers, middle)
 
 
+def first_guess(lesson: str, of: str) -> str:
+    """The reader's first guess at the question `of` of a lesson ("00"), as text; "none kept" where there is none.
+
+    of: as in `reveal`; for one part of an answer "question, part". Raises ValueError as `calibration` does.
+    """
+    guesses = _journal.read().guesses
+    # Outside JupyterLab the question alone is the key.
+    kept = next((guesses[key] for key in (f"{lesson} {of}", of) if key in guesses), None)
+    return text(kept["guess"]) if kept else "none kept"
+
+
 def _is_none(guess: Any) -> bool:
     """Whether the reader asks to be shown the answer, of all parts."""
     return guess is None or (isinstance(guess, (tuple, list)) and bool(guess) and all(part is None for part in guess))

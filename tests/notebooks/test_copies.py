@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import sqlite3
 from pathlib import Path
 from unittest.mock import Mock
@@ -11,6 +10,7 @@ import nbformat
 import pytest
 from nbformat.sign import NotebookNotary
 
+from cs336kit import _replacing
 from cs336kit._replacing import write_whole
 from cs336kit.cli import main
 from cs336kit.course.copies import COPIES, MANIFEST, content
@@ -190,9 +190,16 @@ def test_a_full_disk_is_a_sentence_and_leaves_no_half_of_a_copy(clone, said, cap
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     COPIES.mkdir()
-    monkeypatch.setattr(secrets, "token_hex", lambda size: "full")
-    (COPIES / "01_second.ipynb.writing-full").symlink_to("/dev/full")
-    assert main(["lessons", "copy"]) == 2
+
+    def claimed(beside, path, otherwise=_replacing._claimed):
+        if path.name != "01_second.ipynb":
+            return otherwise(beside, path)
+        beside.symlink_to("/dev/full")
+        return os.open(os.devnull, os.O_RDONLY)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_replacing, "_claimed", claimed)
+        assert main(["lessons", "copy"]) == 2
     assert capsys.readouterr().err == "my/01_second.ipynb cannot be read or written: No space left on device.\n"
     assert {path.name for path in COPIES.iterdir()} == {"00_first.ipynb"}
     # With space again, it goes on.

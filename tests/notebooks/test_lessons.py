@@ -1,5 +1,6 @@
 """The anatomy of every lesson, and that there is no notebook beside the lessons."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,16 @@ def notebooks():
 def test_anatomy(path, notebooks):
     found = problems(notebooks[path], path)
     assert not found, "\n".join([path.name, *found])
+
+
+def test_the_last_lesson_looks_up_guesses_under_the_names_that_their_questions_have(notebooks):
+    def code(path):
+        return "\n".join(cell.source for cell in notebooks[path].cells if cell.cell_type == "code")
+
+    asked = re.search(r"^asked = \((.*)\)$", code(LESSONS[-1]), flags=re.M)
+    questions = re.findall(r'"(.*?)"', asked[1])
+    assert len(questions) == 2 and all(f'of="{question}"' in code(LESSONS[0]) for question in questions)
+    assert 'of="the run, once more", computed=answer)' in code(LESSONS[-1])
 
 
 def test_the_table_of_lessons_is_replaced_and_nothing_else():

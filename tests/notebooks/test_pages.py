@@ -94,6 +94,7 @@ def test_the_halves_of_a_lesson_add_up_to_it():
     assert before == (1, 5, 0) and after == (2, 5, 0) and pace.minutes(cells) == (3, 15, 0)
     assert pace.halves(cells[:1]) == [(1, 0, 0)]
     assert pages.times(cells) == "3 minutes with a pause after 1, 15 more for exercises"
+    assert all(pace.HEADER.fullmatch(f"{pages.times(part)} · no GPU") for part in (cells, cells[:1]))
     assert pages.times([text("## Further"), text("word " * 200)]) == (
         "0 minutes, 0 more for exercises and 1 for *Further*"
     )
@@ -113,9 +114,10 @@ def test_paths_for_less_time_say_what_they_take_and_are_left_out_where_a_lesson_
     assert plans.minutes(some, {path.name[:2]: cells for path, cells in lessons}) == (122, 5, 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "PATHS", (some, plans.Shorter("All", "you want", ("01",))))
-        assert pages.paths(lessons, "n/").splitlines()[4:] == [
-            "| Some | you can | [00](n/00_x.ipynb), [02](n/02_x.ipynb), and the cards of [03](n/03_x.ipynb) | 2 | 0.1 (02.4) |",
-            "| All | you want | [01](n/01_x.ipynb) | 1 | 0.1 |",
+        assert pages.paths(lessons, "n/").splitlines()[2:] == [
+            "- **Some**, if you can: [00](n/00_x.ipynb), [02](n/02_x.ipynb), and the cards of [03](n/03_x.ipynb). 2 hours, and "
+            "0.1 for exercises 02.4.",
+            "- **All**, if you want: [01](n/01_x.ipynb). 1 hours, and 0.1 for all their exercises.",
         ]
         assert "All 22 lessons take 22 hours to read and predict, 1.8 for their exercises, and 0 for" in pages.paths(
             lessons
@@ -157,7 +159,8 @@ def test_every_lesson_stands_in_its_part_of_the_map():
     lessons = [(Path(f"{number:02}_x.ipynb"), [text("# X\n\nA promise.")]) for number in range(22)]
     parts = pages.course_map(lessons, "notebooks/").split("\n\n**")
     assert [part.strip("*").split("**")[0] for part in parts] == [
-        "Numbers and tensors", "Work and time", "Training", "Memory and precision", "Whole models, on many machines, for many users",
+        "Numbers and tensors", "Work and time", "Training", "Memory and precision",
+        "Whole models, on many machines, for many users",
     ]  # fmt: skip
     found = [[int(line.split("(notebooks/")[1][:2]) for line in part.splitlines()[4:]] for part in parts]
     assert found == [[*range(6)], [*range(6, 10)], [*range(10, 14)], [*range(14, 17)], [*range(17, 22)]]

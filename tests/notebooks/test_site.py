@@ -224,7 +224,7 @@ def test_home_begins_with_the_first_lesson_and_lists_what_there_is():
         ["Look", "up", "planner", "cards", "words", "claims", "other"],
         ["Numbers", "and", "tensors", "notebooks/00_lesson", "notebooks/01_lesson"],
         ["Work", "and", "time", "notebooks/06_lesson"],
-        ["Many", "machines,", "many", "users,", "many", "models", "notebooks/21_lesson"],
+        ["Whole", "models,", "on", "many", "machines,", "for", "many", "users", "notebooks/21_lesson"],
         ["The", "kit", *(f"api/{room}" for room in names.ROOMS)],
         ["About", "TEACHING"],
     ]

@@ -100,7 +100,11 @@ def decide(found: Exercise, answer: Any) -> tuple[str, str]:
     """The state and the message for a decision: a value, compared with the right one and with each mistake."""
     if any(part is ... for part in (answer if isinstance(answer, tuple) else (answer,))):
         return "waiting", _waiting(found)
-    given, right = lower(answer), lower(found.reference())
+    right = lower(found.reference())
+    try:
+        given = lower(answer)
+    except RecursionError:
+        return "not yet", "your answer has itself inside, or is nested too deeply. It is a value, or a tuple of values."
     if difference(given, right, found.tolerance) is None:
         return "passed", found.checked
     for wrong, sentence in zip(found.wrong(()), found.mistakes.values(), strict=True):

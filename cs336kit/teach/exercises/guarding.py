@@ -4,6 +4,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 #: Bytes of memory that an answer may allocate on top of what is in use.
@@ -15,7 +16,11 @@ _USED = {"builtins", "copy", "inspect", "math", "operator", "os", "re", "reprlib
 def keeper() -> Callable[[], None]:
     """A function that restores what the judge uses, whatever an answer may have changed in it since."""
     owners: list = [m for name, m in sys.modules.items() if name.startswith("cs336kit.") or name in _USED]
-    owners += [sys.modules["torch"].Tensor] if "torch" in sys.modules else []
+    # Classes written in Python, with whose methods values are compared; those in C cannot be changed.
+    owners += [
+        Fraction,
+        *([sys.modules["torch"].Tensor, sys.modules["torch"].nn.Parameter] if "torch" in sys.modules else []),
+    ]
     # Each with its names, a copy of them, and how one is set and deleted. What was added to the judge's own modules or to
     # tensors is removed; other modules gain names by lazy imports.
     places = []

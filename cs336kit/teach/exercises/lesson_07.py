@@ -190,3 +190,67 @@ def timed(machine, warmup, repeats, *, before=True, after=True, middle=statistic
             machine.wait()
         times.append(machine.clock() - start)
     return middle(times)
+
+
+class Timer:
+    """Knows how long each product takes: seconds of the product (m × k) · (k × n), by (m, k, n)."""
+
+    def __init__(self, seconds: dict[tuple[int, int, int], float]):
+        self.seconds = seconds
+
+    def __call__(self, m: int, k: int, n: int) -> float:
+        return self.seconds[m, k, n]
+
+    def __repr__(self) -> str:
+        return "seconds_of"
+
+
+#: The smallest product takes the least time, and the largest is slower than the middle one, as on a chip that gets hot.
+_SQUARES = {(256, 256, 256): 1e-3, (1024, 1024, 1024): 20e-3, (2048, 2048, 2048): 200e-3}
+_TIMER = Timer({**_SQUARES, (1, 4096, 4096): 8e-3, (4096, 32, 4096): 30e-3, (512, 2048, 1024): 18e-3})
+_TWO = Timer({(512, 512, 512): 4e-3, (1024, 1024, 1024): 16e-3})
+
+
+def _by_the_quickest(seconds_of, shape, tried):
+    def speed(one):
+        return math.prod(one) / seconds_of(*one)
+
+    return speed(shape) / speed(min([shape, *tried], key=lambda one: seconds_of(*one)))
+
+
+@exercise(
+    "07.5",
+    cases={
+        "half as fast as the one that was tried": (_TWO, (512, 512, 512), [(1024, 1024, 1024)]),
+        "one row times a matrix": (_TIMER, (1, 4096, 4096), [*_SQUARES]),
+        "a narrow product": (_TIMER, (4096, 32, 4096), [*_SQUARES]),
+        "a shape that is faster than all that were tried": (_TIMER, (512, 2048, 1024), [*_SQUARES]),
+        "a shape that is among those tried": (_TIMER, (2048, 2048, 2048), [*_SQUARES]),
+        "the best of those tried is not square": (_TIMER, (256, 256, 256), [(512, 2048, 1024), (4096, 32, 4096)]),
+        "nothing else was tried": (_TIMER, (4096, 32, 4096), []),
+    },
+    mistakes={
+        "right_if(best=min)": "you compared with the slowest product. The peak is the highest speed.",
+        "right_if(best=statistics.mean)": "that is the average speed, and a peak is the highest.",
+        "right_if(best=lambda speeds: speeds[-1])": "you took the last product that was tried for the best.",
+        "right_if(among=slice(1, None)) if tried else right": "that is more than the whole peak: the product itself is among "
+        "those that may have set it.",
+        "min(seconds_of(*one) for one in [shape, *tried]) / seconds_of(*shape)": "you compared times. A small product takes "
+        "little time and yet may be slow: compare speeds, FLOPs by seconds.",
+        _by_the_quickest: "the product that takes the least time is a small one, and hardly the fastest. The peak is the highest "
+        "speed.",
+        "right_if(work=lambda m, k, n: m * n)": "each of the m × n results takes k multiplications and additions.",
+        "right_if(work=lambda m, k, n: m**3)": "2·m³ are the FLOPs of square matrices only. It is 2·m·k·n.",
+        "1 / right": "that is the peak over the speed. The share is the other way round.",
+        "100 * right": "that is in percent. Return the share, such as 0.5.",
+    },
+    hints=(
+        "What can you compare between two products of different shapes, and what not?",
+        "Turn each time into FLOPs per second. Which of these numbers is the peak? Is the product in question among them?",
+    ),
+    checked="square, narrow and one-row products, a peak that the largest does not reach, and a product that sets it itself.",
+)
+def utilization(seconds_of, shape, tried, *, best=max, among=slice(None), work=lambda *one: math.prod(one)):
+    # The 2 of 2·m·k·n is in every speed, so that no share depends on it.
+    speeds = [work(*one) / seconds_of(*one) for one in (shape, *tried)]
+    return speeds[0] / best(speeds[among])

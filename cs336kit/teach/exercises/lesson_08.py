@@ -183,8 +183,98 @@ def _cubes(x):
     return float((x * x * x).sum() + x.prod())
 
 
+class _Loss:
+    """The loss of a batch of rows, which notes how many of its graphs are alive at the same time."""
+
+    def __init__(self, seed):
+        self.w = _normal(3, seed=seed).requires_grad_()
+        self.alive = self.most = 0
+
+    def __call__(self, rows):
+        graph = _Graph(self)
+        # What a node keeps holds `graph`, which so lives as long as the graph does.
+        with torch.autograd.graph.saved_tensors_hooks(lambda kept: (kept.detach(), graph), lambda kept: kept[0]):
+            return (rows @ self.w).square().mean()
+
+
+class _Graph:
+    """Counts as long as something keeps it."""
+
+    def __init__(self, loss):
+        self.loss = loss
+        loss.alive += 1
+        loss.most = max(loss.most, loss.alive)
+
+    def __del__(self):
+        self.loss.alive -= 1
+
+
+def _mean_and_graphs(result, args):
+    """The number, and whether the graphs of all batches were alive together, in the loop or still in the result."""
+    loss_of, _ = args
+    held = loss_of.most > 2 or (isinstance(result, torch.Tensor) and result.requires_grad)
+    # Of one batch or two nothing can be seen on the way.
+    result = result.detach() if isinstance(result, torch.Tensor) else result
+    return {"mean": float(result), "memory": "the graphs of all batches" if held else "one graph at most"}
+
+
+def _batches(*rows):
+    return [_normal(n, 3, seed=i) for i, n in enumerate(rows)]
+
+
+def _held(loss_of, batches):
+    return sum(loss_of(batch) for batch in batches) / len(batches)
+
+
+def _held_and_weighted(loss_of, batches):
+    return sum(loss_of(batch) * len(batch) for batch in batches) / sum(map(len, batches))
+
+
+def _let_go_at_the_end(loss_of, batches):
+    return torch.stack([loss_of(batch) for batch in batches]).mean().item()
+
+
+def _let_go_at_the_end_and_weighted(loss_of, batches):
+    return _held_and_weighted(loss_of, batches).item()
+
+
 @exercise(
     "08.5",
+    cases=lambda: {
+        "five batches of 4 rows": (_Loss(0), _batches(4, 4, 4, 4, 4)),
+        "batches of 8, 8, 8 and 1 rows": (_Loss(1), _batches(8, 8, 8, 1)),
+        "a single batch": (_Loss(2), _batches(6)),
+        "seven batches of one to seven rows": (_Loss(3), _batches(1, 2, 3, 4, 5, 6, 7)),
+    },
+    observe=_mean_and_graphs,
+    mistakes={
+        _held: "the total holds the graph of each batch. What does it add up, numbers or results that have a graph?",
+        _held_and_weighted: "the mean is right now, but the total still holds the graph of each batch.",
+        _let_go_at_the_end: "you let go of the graphs at the end. Until then all of them are in memory together, and each batch "
+        "counts the same, however few rows it has.",
+        _let_go_at_the_end_and_weighted: "the mean is right, but you let go of the graphs only at the end. Until then all of "
+        "them are in memory together.",
+        "right_if(size=lambda batch: 1)": "each loss is a mean over its own rows, so a batch of one row must not "
+        "count as much as a batch of eight.",
+        "right_if(divide=len)": "you weighted with the rows and divided by the number of batches.",
+        "right_if(divide=lambda batches: 1)": "this is the sum over all rows. Divide by their number.",
+        "right_if(some=slice(-1, None))": "this is the loss of the last batch alone.",
+    },
+    hints=(
+        "How long does a graph live? Look for what still refers to the loss of the first batch when the last one is computed.",
+        "Nothing here is trained, so no graph need be built at all; or take a plain number from each loss before you add. Then "
+        "count rows.",
+    ),
+    checked="equal and unequal batches: the mean over all rows, and never more than one graph in memory.",
+)
+def validate(loss_of, batches, *, size=len, divide=None, some=slice(None)):
+    with torch.no_grad():
+        total = sum(loss_of(batch).item() * size(batch) for batch in batches[some])
+    return total / (divide(batches) if divide else sum(map(size, batches[some])))
+
+
+@exercise(
+    "08.6",
     cases=lambda: {
         "a vector, h = 1/4": (_cubes, torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64), 0.25),
         "a matrix, h = 1/8": (_cubes, _normal(2, 3, seed=1), 0.125),

@@ -24,7 +24,7 @@ from cs336kit.teach.exercises.core import exercise
         "right / 2 if activation == 'relu' else right": "ReLU halves the mean square already. Do not halve it once more.",
         "right * (math.sqrt(2) if activation == 'relu' else 1)": "a gain of 2 belongs to the variance; for a standard "
         "deviation it is √2.",
-        "right_if(shape=shape[:2])": "a convolution's output also sums over its kernel.",
+        "right_if(shape=shape[:2])": "a convolution's output also sums over its window.",
     },
     hints=(
         "How many terms does one output add up, and where is that number in the shape?",

@@ -1,4 +1,4 @@
-"""Exercises of lesson 12: attention in blocks, masks, rotary positions, and what is wrong with a decoder."""
+"""Exercises of lesson 12: attention in pieces, masks, rotary positions, and what is wrong with a decoder."""
 
 import math
 
@@ -7,44 +7,44 @@ import torch
 from cs336kit.teach.exercises.core import exercise
 
 
-class _Blocks:
+class _Pieces:
     """Pairs of keys and values that come once, in memory that is used again for the next pair."""
 
     def __init__(self, keys, values, sizes):
-        self.pieces = list(zip(keys.split(sizes), values.split(sizes), strict=True))
+        self.parts = list(zip(keys.split(sizes), values.split(sizes), strict=True))
         self.used = False
 
     def __iter__(self):
         if self.used:
-            raise ValueError("the blocks come once, and you asked for them a second time")
+            raise ValueError("the pieces come once, and you asked for them a second time")
         self.used = True
-        for piece in self.pieces:
-            shown = tuple(tensor.clone() for tensor in piece)
+        for part in self.parts:
+            shown = tuple(tensor.clone() for tensor in part)
             yield shown
             for tensor in shown:
                 tensor.fill_(-1.0)  # not NaN, which a wrong softmax makes, too
 
 
-def _blocks(size, *sizes, h=8):
-    """A query whose scores are about `size` large, and blocks of so many keys."""
+def _pieces(size, *sizes, h=8):
+    """A query whose scores are about `size` large, and pieces of so many keys."""
     draw = torch.Generator().manual_seed(sum(sizes) + h)
     query, (keys, values) = torch.randn(h, generator=draw), torch.randn(2, sum(sizes), h, generator=draw)
-    return size * query, _Blocks(keys, values, list(sizes))
+    return size * query, _Pieces(keys, values, list(sizes))
 
 
 def _growing():
-    """Blocks of which the last one has scores that are more than a hundred larger than those of the first."""
-    query, blocks = _blocks(1, 3, 3, 3)
-    blocks.pieces[-1] = (300 * query / query.norm() + torch.zeros(3, len(query)), blocks.pieces[-1][1])
-    return 3 * query, blocks
+    """Pieces of which the last one has scores that are more than a hundred larger than those of the first."""
+    query, pieces = _pieces(1, 3, 3, 3)
+    pieces.parts[-1] = (300 * query / query.norm() + torch.zeros(3, len(query)), pieces.parts[-1][1])
+    return 3 * query, pieces
 
 
 def _low():
-    """Blocks whose scores are all about -120, where every exponential is 0 in fp32."""
-    query, blocks = _blocks(1, 2, 3)
+    """Pieces whose scores are all about -120, where every exponential is 0 in fp32."""
+    query, pieces = _pieces(1, 2, 3)
     down = -120 * math.sqrt(len(query)) * query / query.square().sum()
-    blocks.pieces = [(keys + down, values) for keys, values in blocks.pieces]
-    return query, blocks
+    pieces.parts = [(keys + down, values) for keys, values in pieces.parts]
+    return query, pieces
 
 
 def _in_fp32(result, args):
@@ -52,59 +52,59 @@ def _in_fp32(result, args):
     return result.float() if isinstance(result, torch.Tensor) and result.dtype == torch.float64 else result
 
 
-def _mean_of_blocks(query, blocks):
-    means = [torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values for keys, values in blocks]
+def _mean_of_pieces(query, pieces):
+    means = [torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values for keys, values in pieces]
     return torch.stack(means).mean(dim=0)
 
 
-def _minus_300(query, blocks):
-    scores = [(keys @ query / math.sqrt(len(query)) - 300, values.clone()) for keys, values in blocks]
+def _minus_300(query, pieces):
+    scores = [(keys @ query / math.sqrt(len(query)) - 300, values.clone()) for keys, values in pieces]
     return sum(part.exp() @ values for part, values in scores) / sum(part.exp().sum() for part, _ in scores)
 
 
-def _joined(query, blocks):
-    keys, values = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+def _joined(query, pieces):
+    keys, values = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     return torch.softmax(keys @ query / math.sqrt(len(query)), dim=0) @ values
 
 
 @exercise(
     "12.1",
     cases=lambda: {
-        "blocks of 3, 2 and 4 keys": _blocks(1, 3, 2, 4),
-        "one block of 5 keys": _blocks(1, 5),
-        "blocks of one key each": _blocks(2, 1, 1, 1, 1, h=4),
-        "scores of several hundred": _blocks(300, 4, 4, 4),
-        "a later block with scores of several hundred": _growing(),
+        "pieces of 3, 2 and 4 keys": _pieces(1, 3, 2, 4),
+        "one piece of 5 keys": _pieces(1, 5),
+        "pieces of one key each": _pieces(2, 1, 1, 1, 1, h=4),
+        "scores of several hundred": _pieces(300, 4, 4, 4),
+        "a later piece with scores of several hundred": _growing(),
         "scores of about -120": _low(),
     },
     observe=_in_fp32,
     mistakes={
-        _mean_of_blocks: "you gave every block the same weight, but one with a good key has to count for more than one without.",
+        _mean_of_pieces: "you gave every piece the same weight, but one with a good key has to count for more than one without.",
         "right_if(query=query * math.sqrt(len(query)))": "you did not divide the scores by √h.",
-        "right_if(rescale=False)": "when a later block has a larger maximum, what you have added up so far was computed with "
+        "right_if(rescale=False)": "when a later piece has a larger maximum, what you have added up so far was computed with "
         "the old one. Convert it to the new one.",
         "right_if(divide=False)": "your weights do not sum to 1. At the end, divide by all that you have added.",
-        "right_if(every=False)": "a later block was so much larger than your first maximum that an exponential overflows: let "
+        "right_if(every=False)": "a later piece was so much larger than your first maximum that an exponential overflows: let "
         "the maximum grow.",
         "right_if(start=0.0)": "your maximum begins at 0, and where all scores are far below, every exponential is 0, and 0 ÷ 0 "
         "is NaN. Begin at -∞.",
         _minus_300: "NaN comes from 0 ÷ 0, ∞ ÷ ∞ or ∞ · 0, so an exponential was 0 or infinite. Subtract a number that follows "
         "the scores, and take the exponential of differences alone.",
         "right_if(maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
-        _joined: "you kept the blocks until the end, but by then their memory has been used for the next ones.",
+        _joined: "you kept the pieces until the end, but by then their memory has been used for the next ones.",
     },
     hints=(
-        "Two sums are enough for a softmax and its mean: of the weights, and of the weights times values. Both can grow block by "
-        "block. What must all of their terms have in common?",
-        "Keep a third thing, the largest score so far. Weights relative to an old maximum become weights relative to a new "
-        "one by a factor that is the same for all of them.",
+        "Weights relative to an old maximum become weights relative to a new one by a factor that is the same for all of them, "
+        "so both sums are converted by this one factor.",
+        "Begin with a largest score of -∞ and with sums of 0. Then the first piece needs no case of its own, since the "
+        "exponential of -∞ is 0.",
     ),
-    checked="several blocks, one block, single keys, scores of several hundred, and that no block was read after its turn.",
+    checked="several pieces, one piece, single keys, scores of several hundred, and that no piece was read after its turn.",
     tolerance=1e-4,
 )
-def attend_in_blocks(query, blocks, *, rescale=True, maximum=True, divide=True, every=True, start=-math.inf):
+def attend_in_pieces(query, pieces, *, rescale=True, maximum=True, divide=True, every=True, start=-math.inf):
     largest, total, mixed = torch.tensor(start), 0.0, 0.0
-    for keys, values in blocks:
+    for keys, values in pieces:
         scores = keys @ query / math.sqrt(len(query))
         before = largest
         if every or before == -math.inf:

@@ -90,7 +90,8 @@ def fused_bytes(B, S, A, K, h, p):
         "Llama 3 70B": (1, 8192, 8192, 64, 8, 28672),
     },
     mistakes={
-        "right - 12 * B * S * D": "your norms keep their input in bf16, as layer_norm does. What does rms_norm keep?",
+        "right - 12 * B * S * D": "your norms keep their input in bf16, as layer_norm does. Which two tensors does rms_norm "
+        "keep?",
         "right - 8 * B * S * D": "each norm keeps two tensors in fp32: the wide input, and what is multiplied by the scale.",
         "right - 8 * B * S": "you left out the number that each norm keeps for each token, in fp32.",
         "right_if(K=A)": "your key and value are as wide as the query, but there are only K heads of them.",

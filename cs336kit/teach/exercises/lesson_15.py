@@ -180,16 +180,18 @@ def _halving(fits, low=0, high=2**16):
     "15.4",
     mistakes={
         "('A', ...)": "without any of them only three sequences fit.",
-        "('C', ...)": "that is enough, but the blocks are computed once more, a fifth of a step. Is there a cheaper one?",
+        "('C', ...)": "that is enough, but the blocks are computed once more, a fifth of the step's FLOPs. Is there a "
+        "cheaper one?",
         "('D', ...)": "with both, far more fit than you need, and you pay for both.",
         "('B', 7)": "B is right, but you filled the whole label. What does the rule of lesson 00 leave free?",
         "('B', 5)": "B is right, but you took autocast over fp32 weights. The precision here is called mixed.",
         "('B', 1)": "B is right, but your weights are in fp32 or attention is written out. Say precision, attention and device.",
     },
     hints=(
-        "Four calls of predict.largest_batch, no more. Which of its arguments have a default that you do not want?",
-        "config is predict.MODELS['llama-3.2-1b'], and memory_bytes nine tenths of 80 · 10⁹. Of those that suffice, ask "
-        "what is computed twice: the head, or the blocks.",
+        "Four calls of predict.largest_batch, of which two are enough. Which of its arguments have a default that "
+        "you do not want?",
+        "config is predict.MODELS['llama-3.2-1b'], and memory_bytes nine tenths of 80 · 10⁹. Of what fits, ask what is computed "
+        "twice: the head, or the blocks.",
     ),
     checked="8 chunks, in which 6 sequences fit: a second product with the head, about 6 % of the step's FLOPs.",
 )

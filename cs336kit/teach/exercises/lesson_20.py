@@ -125,31 +125,43 @@ def _training(parameters):
     return 6 * parameters * (_B / (goal - _A / parameters**_ALPHA)) ** (1 / _BETA)
 
 
-def _bill(part, training=None):
-    """The FLOPs of training and of use, for a model of so large a part of the best size."""
-    return (training or _training(part * _BEST)) + 2 * part * _BEST * _SERVED
+#: Shares of the peak that training and decoding reach: a FLOP of decoding takes their ratio as long as one of training.
+_TRAINS, _DECODES = 0.40, 0.08
+
+
+def _bill(part, training=None, slower=_TRAINS / _DECODES):
+    """Training and use of a model of so large a part of the best size, in FLOPs of training that would take as long."""
+    return (training or _training(part * _BEST)) + slower * 2 * part * _BEST * _SERVED
 
 
 @exercise(
     "20.4",
     tolerance=0.02,
     mistakes={
-        "('A', ...)": "A is the cheapest to train. Add what using it costs: two FLOPs for each parameter and token.",
-        "('C', ...)": "C is the cheapest to use, but how much does its training take? Compute both lines of all three bills.",
+        "('A', ...)": "A is the cheapest to train. Add what using it costs: two FLOPs for each parameter and token, at 0.08 of "
+        "the peak.",
+        "('B', _bill(0.5, slower=1) / _bill(1, slower=1))": "that is right for FLOPs. But a FLOP of decoding takes longer than "
+        "one of training: divide both lines of each bill by what they reach of the peak.",
         "('B', _training(_BEST / 2) / _FLOPS)": "that is training alone. Its use is part of the bill.",
-        "('B', 100 * train_and_serve()[1])": "B is right, but that is in percent. Give a fraction.",
-        "('B', 1 / train_and_serve()[1])": "B is right, but you divided A's bill by B's.",
-        "('B', 1 - train_and_serve()[1])": "B is right, but that is what it saves. What fraction of A's bill is left?",
-        "('B', 0.5)": "that is its use alone. B costs more to train, because it needs far more tokens for the same loss.",
-        "('B', _bill(0.5, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model has a higher loss. How many tokens bring "
-        "it to A's?",
+        "('B', ...)": "B takes less time than A, but not the least. Compute both lines of all three bills in time: the FLOPs, "
+        "divided by what is reached of the peak.",
+        "('C', _bill(1 / 3, slower=1) / _bill(1, slower=1))": "C is right, but you added FLOPs. Divide each line by what it "
+        "reaches of the peak.",
+        "('C', _training(_BEST / 3) / _FLOPS)": "C is right, but that is its training alone. Its use is part of the bill.",
+        "('C', 100 * train_and_serve()[1])": "C is right, but that is in percent. Give a fraction.",
+        "('C', 1 / train_and_serve()[1])": "C is right, but you divided A's bill by C's.",
+        "('C', 1 - train_and_serve()[1])": "C is right, but that is what it saves. What fraction of A's bill is left?",
+        "('C', 1 / 3)": "that is its use alone. C costs more to train, because it needs far more tokens for the same loss.",
+        "('C', _bill(1 / 3, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model has a higher loss. How many tokens "
+        "bring it to A's?",
     },
     hints=(
-        "Each of the three bills has two lines, training and all tokens that users will want. Which line shrinks with the model?",
-        "The prediction above worked out half the size. Do the same for a third, and add 2 FLOPs for each parameter and token "
-        "served.",
+        "Each of the three bills has two lines, training and all tokens that users will want. Which line shrinks with the "
+        "model, and which line takes longer for a FLOP?",
+        "The prediction above worked out half the size. Do the same for a third, add 2 FLOPs for each parameter and token "
+        "served, and divide each line by the share of the peak at which it runs.",
     ),
-    checked="B: a quarter more training than A, and half of its use.",
+    checked="C: twice the FLOPs of A's training, and a third of its use, which takes most of the time.",
 )
 def train_and_serve():
-    return "B", _bill(0.5) / _bill(1)
+    return "C", _bill(1 / 3) / _bill(1)

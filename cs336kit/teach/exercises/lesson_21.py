@@ -29,7 +29,8 @@ def _chain(*widths, needs=False, frozen=0):
         "(2.0, right[1] + 1)": "that is the whole step divided by its forward pass. Subtract the forward pass first.",
         "(2.0, 1 / right[1])": "you divided the forward pass by the backward pass.",
         "(right[1], 2.0)": "your two values are swapped: what is said comes first, then what is so.",
-        "(2.0, 2.0)": "that is what is said, twice. The second value has to come from your count.",
+        "(2.0, 2.0)": "two values of 2.0 are not right here. If the second one is no count of yours, count "
+        "it; if it is, you made the input ask for a gradient, or a frozen layer, which nobody did here.",
         "right[1]": "that is what is so. Return a pair, with what is said before it.",
     },
     hints=(

@@ -69,7 +69,7 @@ def storing(rows: Sequence[tuple[str, Sequence[float], float, float]]) -> Drawn:
     for n, (name, shares, size, again) in enumerate(rows):
         ax.text(-0.4, 0.35 - n, name, ha="right", va="center", fontsize=11)
         for place, share in enumerate(shares):
-            look = {"edgecolor": QUIET, "linewidth": 0.8}
+            look: Look = {"edgecolor": QUIET, "linewidth": 0.8}
             ax.add_patch(Rectangle((place, -n), 0.8, 0.7, facecolor="white", **look))
             ax.add_patch(Rectangle((place, -n), 0.8, 0.7 * share, facecolor=COLORS[0], linewidth=0))
         for x, number in ((peak, f"{size / _MIB:.1f}"), (work, f"{again:.2f}")):

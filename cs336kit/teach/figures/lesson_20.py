@@ -70,23 +70,23 @@ def extrapolation(
 
 @described
 def costs_of_use(sizes: Sequence[float], costs: Mapping[str, Sequence[float]]) -> Drawn:
-    """FLOPs of training and use together over the size of models of one loss, both logarithmic; stars are the cheapest.
+    """Time of training and use together over the size of models of one loss, both logarithmic; stars are the cheapest.
 
-    sizes: parameters; costs: the tokens of all users → FLOPs of each size.
+    sizes: parameters; costs: the tokens of all users → years of one accelerator for each size.
     """
     figure, ax = axes(height=4.2)
     said = []
-    for number, (name, flops) in enumerate(costs.items()):
-        cheapest = min(range(len(sizes)), key=lambda i: flops[i])
-        ax.plot(sizes, flops, color=COLORS[number], marker="", label=name)
+    for number, (name, years) in enumerate(costs.items()):
+        cheapest = min(range(len(sizes)), key=lambda i: years[i])
+        ax.plot(sizes, years, color=COLORS[number], marker="", label=name)
         look: dict[str, Any] = {"color": COLORS[number], "markeredgecolor": "white", "linestyle": ""}
-        ax.plot([sizes[cheapest]], [flops[cheapest]], marker="*", markersize=17, **look)
-        said.append(f"{name}, cheapest {flops[cheapest]:.3g} at {sizes[cheapest]:.3g}")
+        ax.plot([sizes[cheapest]], [years[cheapest]], marker="*", markersize=17, **look)
+        said.append(f"{name}, cheapest {years[cheapest]:.3g} at {sizes[cheapest]:.3g}")
     log_axis(ax, "x", [power * unit for power in (10**9, 10**10, 10**11) for unit in (1, 2, 5)], write=_billions)
-    log_axis(ax, "y", [10.0**power for power in range(20, 30)], write=None)
-    ax.set(xlabel="parameters (billions)", ylabel="training and use (FLOPs)")
+    log_axis(ax, "y", [10.0**power for power in range(-1, 6)], write=None)
+    ax.set(xlabel="parameters (billions)", ylabel="training and use (years)")
     ax.legend(title="tokens of use", title_fontsize=12, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=11)
-    return figure, f"FLOPs of training and use over parameters: {'; '.join(said)}"
+    return figure, f"Years of training and use over parameters: {'; '.join(said)}"
 
 
 def _billions(parameters: float) -> str:

@@ -131,11 +131,17 @@ def test_what_is_not_asked_for_is_not_flushed(tmp_path, flushed):
 
 
 def test_windows_is_not_asked_to_open_a_folder(tmp_path, monkeypatch):
-    # An os that can only rename; its true name would change what pathlib makes of paths.
-    monkeypatch.setattr(_replacing, "os", SimpleNamespace(name="nt", replace=os.replace))
+    def files_only(path, *more):
+        if os.path.isdir(path):
+            raise PermissionError("no folder")
+        return os.open(path, *more)
+
+    # An os of another name here alone: its true name would change what pathlib makes of paths.
+    monkeypatch.setattr(_replacing, "fcntl", None)
+    monkeypatch.setattr(_replacing, "os", SimpleNamespace(**{**vars(os), "name": "nt", "open": files_only}))
     with replacing(tmp_path / "a", flush=True) as beside:
         beside.touch()
-    monkeypatch.setattr(_replacing, "os", SimpleNamespace(name="posix", replace=os.replace, O_RDONLY=0))
-    with pytest.raises(AttributeError, match="open"), replacing(tmp_path / "a", flush=True) as beside:
+    monkeypatch.setattr(_replacing.os, "name", "posix")
+    with pytest.raises(PermissionError, match="no folder"), replacing(tmp_path / "a", flush=True) as beside:
         beside.touch()
     assert os.listdir(tmp_path) == ["a"]

@@ -14,6 +14,7 @@ import textwrap
 import threading
 import time
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,11 @@ class Yes(int):
     __int__ = __index__ = lambda self: 4
 
 
+def equal_to_all(width, height):
+    Fraction.__eq__ = lambda self, other: True
+    return Fraction(1, 3)
+
+
 class YesList(list):
     def __iter__(self):
         return iter([4])
@@ -182,6 +188,7 @@ class YesList(list):
         (lambda width, height: float("nan"), "you returned nan, but 4 is right"),
         (lambda width, height: Yes(5), "you returned 5, but 4 is right"),
         (lambda width, height: YesList([5]), "a list; an int is expected"),
+        (equal_to_all, "you returned Fraction(1, 3), but 4 is right"),
         (lambda width, height: (yield), "a generator; an int is expected"),
     ],
 )
@@ -868,3 +875,13 @@ def test_what_passes_is_noted_and_a_file_that_cannot_be_written_is_named(tmp_pat
     monkeypatch.setenv(_journal.VARIABLE, str(tmp_path / "guesses.json" / "taken"))
     result = exercises.check("99.1", area)
     assert result and "That you solved it is not kept" in result.message and "cannot be written" in result.message
+
+
+def test_a_decision_that_has_itself_inside_gets_a_sentence():
+    circle, deep = [], ()
+    circle.append(circle)
+    for _ in range(100_000):
+        deep = (deep,)
+    for answer in (circle, (circle, 1), deep):
+        result = exercises.check("02.5", answer)
+        assert result.state == "not yet" and "has itself inside, or is nested too deeply" in result.message

@@ -172,6 +172,17 @@ def rounded_root(blocks, input_bytes, block_bytes):
     return max(1, min(blocks, round(math.sqrt(blocks * input_bytes / block_bytes))))
 
 
+def never_kept(p, q, token, draw):
+    rest = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
+    return [each / sum(rest) for each in rest] if sum(rest) else None
+
+
+def with_a_gradient_of_the_input(net, x):
+    x = x.clone().requires_grad_()
+    forward = measure.flops(lambda: net(x)).total
+    return 2.0, (measure.flops(lambda: net(x).sum().backward()).total - forward) / forward
+
+
 @pytest.mark.parametrize(
     ("id", "answer", "words"),
     [
@@ -197,6 +208,23 @@ def rounded_root(blocks, input_bytes, block_bytes):
         ("07.1", tried_up_to_d, "do not give up at some number"),
         ("07.3", lambda steps, c, b, fused: max(max(f / c, (r + w) / b) for f, r, w in steps), "the longest step"),
         ("08.2", table_for_each_row, "you built a table"),
+        (
+            "08.5",
+            lambda loss_of, batches: sum(map(loss_of, batches)) / len(batches),
+            "the total holds the graph of each batch",
+        ),
+        (
+            "08.5",
+            lambda loss_of, batches: (
+                torch.cat([loss_of(b)[None] * len(b) for b in batches]).sum().item() / sum(map(len, batches))
+            ),
+            "let go of the graphs only at the end",
+        ),
+        (
+            "08.5",
+            lambda loss_of, batches: sum(loss_of(b).item() for b in batches) / len(batches),
+            "a mean over its own rows",
+        ),
         ("08.3", lambda batch, sizes: batch * (4 * sum(sizes[:-1]) + sum(sizes[1:-1])), "ReLU keeps no mask"),
         ("10.1", lambda s, a: math.sqrt((0.5 if a == "relu" else 1) / math.prod(s[1:])), "Do not halve it"),
         ("10.1", lambda s, a: (2 if a == "relu" else 1) / math.sqrt(math.prod(s[1:])), "it is √2"),
@@ -262,6 +290,10 @@ def side_by_side(logits, targets):
     return -torch.column_stack(logits).log_softmax(1)[range(len(targets)), targets].mean()
 
 
+def best_of(timer, shapes):
+    return max(math.prod(shape) / timer(*shape) for shape in shapes)
+
+
 def autocast_around_everything(model, optimizer, x, targets):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = torch.nn.functional.cross_entropy(model(x), targets)
@@ -304,6 +336,16 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("06.1", lambda function: lesson_06.count_products(function, bias=1), "you counted the addition of the bias"),
         ("07.4", lambda *args: lesson_07.timed(*args, middle=statistics.median_low), "You took the smaller"),
         ("07.4", lambda *args: lesson_07.timed(*args, middle=statistics.median_high), "You took the larger"),
+        (
+            "07.5",
+            lambda timer, shape, tried: min(timer(*one) for one in [shape, *tried]) / timer(*shape),
+            "compare speeds",
+        ),
+        (
+            "07.5",
+            lambda timer, shape, tried: best_of(timer, [shape]) / best_of(timer, tried or [shape]),
+            "itself is among",
+        ),
         ("08.2", lambda y, g: y * ((y * g).sum(-1, keepdim=True) - g), "all signs are turned around"),
         ("08.2", lambda y, g: y * (1 - y) * g - y * (y * g).sum(-1, keepdim=True), "itself twice"),
         ("09.2", ("B", 48 / 96), "the lowest trained layer hands no gradient down"),
@@ -311,7 +353,11 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("12.1", from_zero, "Begin at -∞"),
         ("12.2", lambda documents, window: lesson_12.may_look(documents, None), "the same with one"),
         ("14.3", lambda B, S, D, A, K, d_ff: 20 * B * S * D, "you returned 160, but"),
-        ("14.3", lambda *sizes: lesson_14.block_bytes(*sizes) - 12 * sizes[0] * sizes[1] * sizes[2], "as layer_norm does"),
+        (
+            "14.3",
+            lambda *sizes: lesson_14.block_bytes(*sizes) - 12 * sizes[0] * sizes[1] * sizes[2],
+            "as layer_norm does",
+        ),
         ("15.1", with_first_sizes, "You subtracted the size that it had first"),
         ("15.2", ("b", 15.907), "15.9 is the peak in MB"),
         (
@@ -345,7 +391,13 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("17.5", (0.295, 0.409), "in the other order"),
         ("17.5", (40.9, 29.5), "in percent"),
         ("18.3", side_by_side, "without column_stack"),
-        ("20.4", ("B", 1 - lesson_20.train_and_serve()[1]), "what it saves"),
+        ("19.5", never_kept, "this draw is low enough to keep the token"),
+        ("20.4", ("C", 1 - lesson_20.train_and_serve()[1]), "what it saves"),
+        ("20.4", ("B", 0.692), "that is right for FLOPs"),
+        ("20.4", ("B", 0.548), "not the least"),
+        ("20.4", ("C", 0.780), "you added FLOPs"),
+        ("20.4", ("C", 2.094), "its training alone"),
+        ("21.1", with_a_gradient_of_the_input, "you made the input ask for a gradient"),
         ("21.4", (1, 2, 9.3), "part 1 of your answer, 1, is not the right choice."),
         ("21.4", (5, 3, 9.3), "Give the smaller number first"),
     ],

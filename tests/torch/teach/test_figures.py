@@ -119,7 +119,7 @@ DATA = {
                 {"parabolas": {"1e10": ([1e4, 2e4, 4e4], [2.2, 2.0, 2.1]), "1e11": ([2e4, 4e4, 8e4], [1.8, 1.7, 1.8])}}),
     "extrapolation": (([(1e10, 1e4), (1e12, 1e5)], [(1e10, 1e4), (1e24, 1e11)], [(1e10, 8e3, 2e4), (1e24, 1e9, 1e13)]),
                       {"marks": {"Chinchilla": (5.76e23, 7e10)}}),
-    "costs_of_use": (([1e9, 2e9, 4e9], {"0 trillion": [2e22, 1e22, 3e22], "9 trillion": [4e22, 5e22, 1e23]}), {}),
+    "costs_of_use": (([1e9, 2e9, 4e9], {"0 trillion": [2.0, 1.0, 3.0], "9 trillion": [4.0, 5.0, 10.0]}), {}),
     "parameter_shares": (({"gpt2": {"MLP": 1, "head": 3}, "llama": {"MLP": 2, "head": 2}},), {}),
     "decode_shares": (([1, 2, 4, 8], {"16 tokens": [10, 20, 40, 80], "2,048 tokens": [5, 9, 14, 17]}), {"ridge": 6}),
     "page_pool": (({"A": [0, 2], "B": [1]}, {"A": 5, "B": 2}), {"pages": 4, "size": 4}),

@@ -150,6 +150,21 @@ def test_calibration_draws_factors():
     assert "2 predictions" in drawn.alt and "products 0.5, days 3" in drawn.alt and "factor of 2.4" in drawn.alt
 
 
+def test_a_first_guess_is_found_again_until_it_is_forgotten(monkeypatch):
+    assert teach.first_guess("00", "days") == "none kept"
+    teach.reveal(1000, of="days", computed=3)
+    monkeypatch.setenv("JPY_SESSION_NAME", "/some/where/00_napkin_math.ipynb")
+    teach.reveal(200.5, of="memory", computed=3)
+    teach.reveal((1, 8), of="both", computed={"left": 1, "right": 2})
+    monkeypatch.setenv("JPY_SESSION_NAME", "/some/where/21_claims.ipynb")
+    teach.reveal(7, of="memory", computed=3)
+    found = [teach.first_guess("00", of) for of in ("days", "memory", "both, right", "both")]
+    assert found == ["1,000", "200.5", "8", "none kept"]
+    assert teach.first_guess("21", "memory") == "7" and teach.first_guess("01", "memory") == "none kept"
+    _journal.forget()
+    assert teach.first_guess("00", "memory") == "none kept"
+
+
 def test_a_guess_counts_for_the_question_it_was_made_at(monkeypatch):
     """A reader writes a guess, or none, and runs the answer alone: `guess` still is that at the question before."""
     shell = InteractiveShell(config=Config(HistoryManager={"enabled": False}))
