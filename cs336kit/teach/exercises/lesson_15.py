@@ -112,12 +112,12 @@ _SIZES = (
     cases=[*_SIZES, (3, 3, 2), (20, 3, 2), (8, 12, 1), (50, 1, 2)],
     mistakes={
         "1": "you keep the input of every block. When inputs are large and blocks small, longer segments are better.",
-        "layers": "all k blocks of a segment are alive at once while it is computed again, and yours has all blocks.",
-        "max(1, round(layers**0.5))": "√L is right only when a block keeps as much as its input. Weigh both.",
-        "min(layers, max(1, round((layers * input_bytes / block_bytes) ** 0.5)))": "segments are whole: try every k from 1 to L.",
-        "min(range(1, layers + 1), key=lambda k: layers // k * input_bytes + k * block_bytes)": "a last, shorter segment has an "
+        "blocks": "all k blocks of a segment are alive at once while it is computed again, and yours has all blocks.",
+        "max(1, round(blocks**0.5))": "√L is right only when a block keeps as much as its input. Weigh both.",
+        "min(blocks, max(1, round((blocks * input_bytes / block_bytes) ** 0.5)))": "segments are whole: try every k from 1 to L.",
+        "min(range(1, blocks + 1), key=lambda k: blocks // k * input_bytes + k * block_bytes)": "a last, shorter segment has an "
         "input, too.",
-        "min(range(layers, 0, -1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes)": "if several are equal, take "
+        "min(range(blocks, 0, -1), key=lambda k: -(-blocks // k) * input_bytes + k * block_bytes)": "if several are equal, take "
         "the smallest.",
     },
     hints=(
@@ -125,10 +125,10 @@ _SIZES = (
         "Write a function for the memory at one k, and let Python try every k. There is a formula with a root for segments that "
         "need not be whole, but it only tells you whether your answer is plausible.",
     ),
-    checked="blocks much larger than their inputs, as large, and smaller; segments that do not divide the layers; one layer.",
+    checked="blocks much larger than their inputs, as large, and smaller; segments that do not divide the blocks; one block.",
 )
-def interval(layers, input_bytes, block_bytes):
-    return min(range(1, layers + 1), key=lambda k: -(-layers // k) * input_bytes + k * block_bytes)
+def interval(blocks, input_bytes, block_bytes):
+    return min(range(1, blocks + 1), key=lambda k: -(-blocks // k) * input_bytes + k * block_bytes)
 
 
 class Machine:

@@ -38,7 +38,7 @@ HARMLESS = {
     # nothing is added: the count of the bias is for a mistake alone
     "06.1": ["2 * args[place[operation]].shape[-1] + added → 2 * args[place[operation]].shape[-1] - added"],
     "14.3": ["D // A → D / A"],  # a whole number either way
-    "15.3": ["1 → 2"],  # a k above layers is never better
+    "15.3": ["1 → 2"],  # a k above blocks is never better
     # a weight of the grid is as far from both, so rounding returns to it from both or neither
     "16.3": ["w + u → w - u"],
     "17.1": ["D // A → D / A"],  # a whole number either way
@@ -169,8 +169,8 @@ def by_weight(shapes):
     return {"decay": names, "no decay": [name for name in shapes if name not in names]}
 
 
-def rounded_root(layers, input_bytes, block_bytes):
-    return max(1, min(layers, round(math.sqrt(layers * input_bytes / block_bytes))))
+def rounded_root(blocks, input_bytes, block_bytes):
+    return max(1, min(blocks, round(math.sqrt(blocks * input_bytes / block_bytes))))
 
 
 def never_kept(p, q, token, draw):
