@@ -434,6 +434,7 @@ def test_wrong_answers_of_readers_that_passed_or_had_no_name(id, answer, words, 
         ("13.1", lambda counts: torch.tensor(counts) / max(1, sum(counts))),
         ("16.1", with_logits_in_fp32),
         ("17.5", (0.41, 0.295)),
+        ("08.3", lambda *args: train_with(*args, number=torch.Tensor.detach, noted=torch.Tensor.detach)),
     ],
 )
 def test_right_answers_of_readers_that_were_refused(id, answer, here):
