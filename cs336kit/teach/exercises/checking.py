@@ -141,7 +141,9 @@ def _undecided(answer: Any, right: Any, tolerance: float, labels: tuple[int, ...
     given, wanted = parts[place]
     part = (f"part {place + 1} of your answer" if len(parts) > 1 else "your answer") + f", {shorten(given)},"
     if isinstance(wanted, str):
-        return f"{part} is not {'the right choice' if isinstance(given, str) else 'a word'}."
+        # A word of the reader's own may mean the right one: what counts are the words of the task.
+        not_right = "not the right choice, or not one of the words that the task gives"
+        return f"{part} is {not_right if isinstance(given, str) else 'not a word'}."
     number = plain(given)
     if place in labels and isinstance(number, (int, float)):
         return f"{part} is not the right choice."

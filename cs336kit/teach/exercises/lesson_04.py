@@ -146,6 +146,8 @@ def _events(text):
     "04.3",
     cases={
         "one tensor": (_events("a4"),),
+        "one tensor, freed": (_events("a4 -a"),),
+        "taken, freed, and taken again": (_events("a4 -a b8 -b c4"),),
         "two that share a segment, twice": (_events("a8 b8 c8 d8"),),
         "a third that does not fit": (_events("a8 b8 c8 d8 e8"),),
         "freed and taken again": (_events("a8 b8 -a c8 -b d8 e4"),),

@@ -192,6 +192,8 @@ def _in_place(names, shape, known):
         "'seq seq', a shape of (3, 3)": ("seq seq", (3, 3), {}),
         "'seq seq', a shape of (3, 4)": ("seq seq", (3, 4), {}),
         "'', a shape of (), seq=3 known": ("", (), {"seq": 3}),
+        "'', a shape of (), nothing known": ("", (), {}),
+        "'batch', a shape of (3,), batch=0 known": ("batch", (3,), {"batch": 0}),
     },
     mistakes={
         "right_if(count=False)": "there are more axes than names, or fewer, so it does not fit.",

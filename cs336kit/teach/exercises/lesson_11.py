@@ -100,6 +100,7 @@ def adamw_ends(p, gradients, lr, betas, eps, weight_decay):
             {"embedding.weight": (100, 8), "norm.weight": (8,), "up.weight": (32, 8), "up.bias": (32,)},
         ),
         "a scalar, and a matrix with bias in its name": ({"scale": (), "bias_table": (4, 4)},),
+        "three axes, and names that are not in order": ({"z": (4, 4), "kernel": (3, 3, 8), "a": (2, 2), "b": (8,)},),
     },
     mistakes={
         "right_if(rule=lambda name, shape: 'bias' not in name and 'norm' not in name)": "go by axes, not by names: a matrix may "
@@ -132,6 +133,7 @@ def decay_groups(shapes, rule=lambda name, shape: len(shape) >= 2):
             2,
             {"w"},
         ),
+        "a frozen matrix, and a trained one whose name begins alike": ({"w": (16, 16), "w2": (16, 4)}, 2, {"w"}),
     },
     mistakes={
         "right - 4 * (len(shapes) - len(frozen))": "each parameter tensor also has a step counter, a 4-byte fp32 scalar.",

@@ -19,6 +19,7 @@ def _by_rank(ranks, size):
         "two ranks": _by_rank(2, 3),
         "eight ranks": _by_rank(8, 5),
         "one rank": _by_rank(1, 4),
+        "two ranks with a matrix each": ([torch.arange(6.0).view(2, 3), torch.ones(2, 3)],),
     },
     mistakes={
         "right_if(at_once=False)": "within a round, a rank added what its partner had already changed. All ranks exchange at "

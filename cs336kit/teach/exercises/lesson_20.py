@@ -39,6 +39,9 @@ _PICKS = [
         "four budgets and eight resamples": (_C, _P, _PICKS),
         "three budgets and five resamples": (_SMALL_C, _SMALL_P, [[0, 1, 2], [0, 2, 2], [0, 0, 1], [1, 1, 2], [0, 1, 1]]),
         "one resample, in which a budget comes twice": (_C, _P, [[0, 0, 2, 3]]),
+        "two runs of equal budgets, and a resample of these alone": (
+            [1e18, 1e18, 1e19, 1e20], [3e7, 3.4e7, 1e8, 3.1e8], [[0, 1, 0, 1], [0, 2, 3, 3], [1, 1, 2, 3], [0, 1, 2, 2]],
+        ),
         "a resample of one budget alone": (_SMALL_C, _SMALL_P, [[0, 1, 2], [1, 1, 1], [0, 0, 2], [1, 2, 2]]),
     },
     mistakes={

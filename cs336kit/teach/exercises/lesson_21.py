@@ -97,6 +97,7 @@ def _last(felt):
         "a norm over all rows, feature by feature": (lambda x: (x - x.mean(dim=0)) / x.std(dim=0), 5, 3),
         "one's own row and the next": (lambda x: x + torch.nn.functional.pad(x[1:], (0, 0, 0, 1)), 4, 2),
         "the row before, and for the first row the last": (lambda x: x.roll(1, dims=0), 4, 3),
+        "one's own row times the row before": (lambda x: x * x.roll(1, dims=0), 4, 2),
     },
     mistakes={
         "_last(_changed(f, S, D, change=1.0))": "you added the same number to a whole row, which is just what a norm over the "

@@ -523,3 +523,13 @@ def test_the_block_of_a_llama_is_what_the_kit_predicts_and_torch_counts():
     assert lesson_14.block_bytes(4, 64, 64, 8, 2, 224) == counted == predict.saved_block_bytes(config, **how).total
     large = predict.saved_block_bytes(predict.MODELS["llama-3-70b"], **{**how, "batch": 1, "sequence": 8192})
     assert lesson_14.block_bytes(1, 8192, 8192, 64, 8, 28672) == large.total
+
+
+def test_a_decision_that_has_itself_inside_gets_a_sentence():
+    circle, deep = [], ()
+    circle.append(circle)
+    for _ in range(100_000):
+        deep = (deep,)
+    for answer in (circle, (circle, 1), deep):
+        result = exercises.check("02.5", answer)
+        assert result.state == "not yet" and "has itself inside, or is nested too deeply" in result.message
