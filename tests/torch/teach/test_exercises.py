@@ -301,6 +301,35 @@ def numbers_in_the_end(*args):
     return mean.item(), [check.item() for check in checks]
 
 
+def weighed_by_rows(model, optimizer, batches, held_out):
+    losses = [lesson_08.train(model, optimizer, [batch], held_out) for batch in batches]
+    rows = [len(x) for x, _ in batches]
+    mean = sum(loss * n for (loss, _), n in zip(losses, rows, strict=True)) / sum(rows)
+    return mean, [check for _, (check,) in losses]
+
+
+def copies_of_all(query, pieces):
+    keys, values = zip(*[(k.clone(), v.clone()) for k, v in pieces], strict=True)
+    return (torch.cat(keys) @ query / math.sqrt(len(query))).softmax(0) @ torch.cat(values)
+
+
+def lists_of_all(query, pieces):
+    keys, values = zip(*[(k.tolist(), v.tolist()) for k, v in pieces], strict=True)
+    keys, values = (torch.tensor(sum(lists, [])) for lists in (keys, values))
+    return (keys @ query / math.sqrt(len(query))).softmax(0) @ values
+
+
+def one_sum_for_each_piece(query, pieces):
+    found = []
+    for keys, values in pieces:
+        scores = keys @ query / math.sqrt(len(query))
+        weights = (scores - scores.max()).exp()
+        found.append((scores.max(), weights.sum(), weights @ values))
+    largest = max(most for most, _, _ in found)
+    total = sum((most - largest).exp() * total for most, total, _ in found)
+    return sum((most - largest).exp() * mixed for most, _, mixed in found) / total
+
+
 def autocast_around_everything(model, optimizer, x, targets):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = torch.nn.functional.cross_entropy(model(x), targets)
@@ -364,9 +393,14 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("08.3", lambda *args: lesson_08.train(*args, before=True), "before the step"),
         ("08.3", lambda *args: lesson_08.train(*args, clear=False), "nothing sets them back"),
         ("08.3", lambda *args: lesson_08.train(*args, move=False), "the optimizer makes no step"),
+        ("08.3", weighed_by_rows, "you weighed each loss by the rows of its batch"),
         ("09.2", ("B", 48 / 96), "the lowest trained layer hands no gradient down"),
         ("11.5", ("A", 80.3), "more than 80"),
         ("12.1", from_zero, "Begin at -∞"),
+        ("12.1", copies_of_all, "you still hold all of them, or copies"),
+        ("12.1", lists_of_all, "you still hold all of them, or copies"),
+        ("12.1", lambda *args: lesson_12.attend_in_pieces(*args, running=False), "take the largest so far"),
+        ("12.1", lambda *args: lesson_12.attend_in_pieces(*args, maximum=False), "Subtract a maximum first"),
         ("12.2", lambda documents, window: lesson_12.may_look(documents, None), "the same with one"),
         ("14.3", lambda B, S, D, A, K, d_ff: 20 * B * S * D, "you returned 160, but"),
         (
@@ -431,6 +465,7 @@ def test_wrong_answers_of_readers_that_passed_or_had_no_name(id, answer, words, 
         ("07.1", lambda ridge, d, p: (lesson_07.smallest_batch(ridge, d, p) or 0) + (ridge == 32 - 2**-9) or None),
         ("09.5", lambda weights, layers, heads, h, causal: -(-weights // ((2 - causal) * layers * heads * h))),
         ("12.1", lambda query, blocks: from_zero(query, blocks, -math.inf, torch.float64)),
+        ("12.1", one_sum_for_each_piece),
         ("13.1", lambda counts: torch.tensor(counts) / max(1, sum(counts))),
         ("16.1", with_logits_in_fp32),
         ("17.5", (0.41, 0.295)),
