@@ -168,7 +168,7 @@ def _numbers_and_graphs(result, args):
     cases=lambda: {
         "five batches, small steps": _training(0, 5, 0.01),
         "eight batches, long steps": _training(1, 8, 0.3),
-        "four batches of 4, 3, 2 and 1 rows": _training(2, 4, 0.1, fewer=1),
+        "four batches of 4, 3, 2 and 1 rows": _training(6, 4, 0.1, fewer=1),
     },
     observe=_numbers_and_graphs,
     mistakes={
@@ -181,8 +181,8 @@ def _numbers_and_graphs(result, args):
         "each batch adds some. Take the number out of a loss when you have it.",
         "right_if(last=True)": "no graph is left, but you kept the last batch's loss instead of adding up.",
         "right_if(divide=False)": "no graph is left, but you returned the sum of the losses instead of their mean.",
-        "right_if(weigh=True)": "no graph is left, but you weighed each loss by the rows of its batch. The program divides by the "
-        "number of batches.",
+        "right_if(weigh=True)": "no graph is left, but you weighed each loss by the rows of its batch. The program divides by "
+        "the number of batches.",
         "right_if(before=True)": "you computed the held-out loss before the step. The program does so after it.",
         "right_if(clear=False)": "the gradients of all batches add up, since nothing sets them back.",
         "right_if(move=False)": "the optimizer makes no step.",
@@ -193,7 +193,8 @@ def _numbers_and_graphs(result, args):
         "There are two: what is added up, and what is appended. For one of them nobody needs a graph at all, not even for a "
         "moment.",
     ),
-    checked="four to eight batches, equal and unequal ones: the losses, the new weights, and the graphs that are alive whenever the model is called.",
+    checked="four to eight batches, also of unequal size: the losses, the new weights, and the graphs that are alive whenever the model is "
+    "called.",
 )
 def train(
     model, optimizer, batches, held_out, *, summed=False, noted=False, late=False, last=False, divide=True, weigh=False,

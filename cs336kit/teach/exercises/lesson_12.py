@@ -13,7 +13,9 @@ def _numbers_held():
     held = gc.get_objects()
     storages = [tensor.untyped_storage() for tensor in held if type(tensor) is torch.Tensor]
     sizes = {storage.data_ptr(): storage.nbytes() // 4 for storage in storages}
-    return sum(sizes.values()) + sum(len(some) for some in held if type(some) is list and some and type(some[0]) is float)
+    return sum(sizes.values()) + sum(
+        len(some) for some in held if type(some) is list and some and type(some[0]) is float
+    )
 
 
 class _Pieces:
@@ -36,7 +38,9 @@ class _Pieces:
             for tensor in shown:
                 tensor.fill_(-1.0)  # not NaN, which a wrong softmax makes, too
         if len(self.parts) > 20 and _numbers_held() - before >= sum(values.numel() for _, values in self.parts):
-            raise ValueError("after the last piece you still hold all of them, or copies. Keep none, only the three things")
+            raise ValueError(
+                "after the last piece you still hold all of them, or copies. Keep none, only the three things"
+            )
 
 
 def _pieces(size, *sizes, h=8):
@@ -119,7 +123,9 @@ def _joined(query, pieces):
     checked="several pieces, one piece, single keys, scores of several hundred, and that no piece was kept.",
     tolerance=1e-4,
 )
-def attend_in_pieces(query, pieces, *, rescale=True, maximum=True, divide=True, every=True, running=True, start=-math.inf):
+def attend_in_pieces(
+    query, pieces, *, rescale=True, maximum=True, divide=True, every=True, running=True, start=-math.inf
+):
     largest, total, mixed = torch.tensor(start), 0.0, 0.0
     for keys, values in pieces:
         scores = keys @ query / math.sqrt(len(query))

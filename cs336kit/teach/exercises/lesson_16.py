@@ -74,7 +74,7 @@ def _steps():
 
     return {
         "a small step of SGD": case(0, torch.optim.SGD, 6, 1.0, lr=1e-3),
-        "a longer step of SGD": case(1, torch.optim.SGD, 12, 1.0, lr=0.5),
+        "a longer step of SGD": case(1, torch.optim.SGD, 12, 1.0, lr=2.0),
         "large logits, AdamW": case(2, torch.optim.AdamW, 9, 30.0, lr=1e-3),
     }
 

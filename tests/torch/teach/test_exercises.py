@@ -315,7 +315,7 @@ def copies_of_all(query, pieces):
 
 def lists_of_all(query, pieces):
     keys, values = zip(*[(k.tolist(), v.tolist()) for k, v in pieces], strict=True)
-    keys, values = (torch.tensor(sum(lists, [])) for lists in (keys, values))
+    keys, values = (torch.tensor([*itertools.chain(*lists)]) for lists in (keys, values))
     return (keys @ query / math.sqrt(len(query))).softmax(0) @ values
 
 
@@ -355,6 +355,55 @@ def with_logits_in_fp32(model, optimizer, x, targets):
     optimizer.step()
     optimizer.zero_grad(set_to_none=False)
     return loss
+
+
+def cleared(when, model, optimizer, x, targets):
+    """The step of 16.1, with the gradients set back before the forward, the backward, or the optimizer's step."""
+    if when == "forward":
+        optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = torch.nn.functional.cross_entropy(model(x), targets)
+    if when == "backward":
+        optimizer.zero_grad()
+    loss.backward()
+    if when == "step":
+        optimizer.zero_grad()
+    optimizer.step()
+    return loss
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, mask, p):
+        ctx.mask, ctx.p = mask, p
+        return x * mask / (1 - p)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.mask / (1 - ctx.p), None, None
+
+
+def by_a_function_of_ones_own(x, noise, p):
+    class Dropped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            mask = noise > p
+            ctx.save_for_backward(mask)
+            return x * mask / (1 - p)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0] / (1 - p)
+
+    return Dropped.apply(x)
+
+
+def predicted_by_hooks(N, D, H):
+    x, up, down = (torch.ones(shape, requires_grad=True) for shape in ((N, D), (D, H), (H, D)))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda kept: kept):
+        (x @ up).sigmoid() @ down
+    return (lambda x, up, down: (x @ up).sigmoid() @ down), 4 * N * (D + H)
 
 
 @pytest.mark.parametrize(
@@ -408,6 +457,14 @@ def with_logits_in_fp32(model, optimizer, x, targets):
             lambda *sizes: lesson_14.block_bytes(*sizes) - 12 * sizes[0] * sizes[1] * sizes[2],
             "as layer_norm does",
         ),
+        ("14.1", predicted_by_hooks, "without saved_tensors_hooks"),
+        (
+            "14.2",
+            lambda B, *sizes: lesson_14.fused_bytes(B, *sizes) - 4 * (B - 1) * sizes[0] * sizes[1],
+            "of one sequence",
+        ),
+        ("14.3", lambda *sizes: lesson_14.block_bytes(*sizes) + 2 * math.prod(sizes[:3]), "the last product returns"),
+        ("14.4", lambda x, noise, p: _Dropped.apply(x, (noise > p).float(), p), "the graph keeps too much"),
         ("15.1", with_first_sizes, "You subtracted the size that it had first"),
         ("15.2", ("b", 15.907), "15.9 is the peak in MB"),
         (
@@ -422,6 +479,8 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("16.1", lambda *args: lesson_16.step(*args, outside=True), "autocast ends before the loss"),
         ("16.1", lambda *args: lesson_16.step(*args, cast=False), "without autocast no product runs in bf16"),
         ("16.1", lambda *args: lesson_16.step(*args, clear=False), "the next backward pass would add to them"),
+        ("16.1", lambda *args: lesson_16.step(*args, rounded=True), "you rounded the gradients"),
+        ("16.1", lambda *args: cleared("step", *args), "when the gradients are empty"),
         ("16.2", lambda *args: lesson_16.scales(*args, beyond=operator.ge), "the largest number itself still fits"),
         ("17.1", lambda fields: lesson_17.count(fields, final=0), "you left out the last norm"),
         ("17.3", ("B", 71.4), "in percent"),
@@ -467,7 +526,11 @@ def test_wrong_answers_of_readers_that_passed_or_had_no_name(id, answer, words, 
         ("12.1", lambda query, blocks: from_zero(query, blocks, -math.inf, torch.float64)),
         ("12.1", one_sum_for_each_piece),
         ("13.1", lambda counts: torch.tensor(counts) / max(1, sum(counts))),
+        ("14.4", by_a_function_of_ones_own),
+        ("14.4", lambda x, noise, p: _Dropped.apply(x, noise > p, p)),
         ("16.1", with_logits_in_fp32),
+        ("16.1", lambda *args: cleared("forward", *args)),
+        ("16.1", lambda *args: cleared("backward", *args)),
         ("17.5", (0.41, 0.295)),
         ("08.3", lambda *args: train_with(*args, number=torch.Tensor.detach, noted=torch.Tensor.detach)),
     ],
@@ -542,6 +605,10 @@ def test_a_net_of_ones_own_is_measured_and_told_how_far_off_its_prediction_is(he
     assert "N · H numbers too few" in predicted(gelu, lambda N, D, H: N * (D + H)).message
     assert "84 predicted, 168 counted" in predicted(gelu, lambda N, D, H: 21).message
     assert not predicted(lambda x, up, down: x @ up @ down, lambda N, D, H: N * (D + H)), "it has products alone"
+    added = predicted(lambda x, up, down: (x @ up + 1) @ down, lambda N, D, H: N * (D + H))
+    assert "at least one operation besides the products whose gradient needs a tensor" in added.message
+    assert "raises RuntimeError: mat1 and mat2" in predicted(lambda x, up, down: x @ down, lambda N, D, H: 0).message
+    assert exercises.check("14.1", lambda N, D, H: [gelu, 4 * N * (D + 2 * H)]), "a list is as good as a tuple"
     assert not predicted(lambda x, up, down: x.sigmoid(), lambda N, D, H: N * D), "it does not use the weights"
 
 
