@@ -193,8 +193,8 @@ def _numbers_and_graphs(result, args):
         "There are two: what is added up, and what is appended. For one of them nobody needs a graph at all, not even for a "
         "moment.",
     ),
-    checked="four to eight batches, also of unequal size: the losses, the new weights, and the graphs that are alive whenever the model is "
-    "called.",
+    checked="four to eight batches, also of unequal size: the losses, the new weights, and the graphs that are alive whenever "
+    "the model is called.",
 )
 def train(
     model, optimizer, batches, held_out, *, summed=False, noted=False, late=False, last=False, divide=True, weigh=False,
