@@ -173,6 +173,19 @@ def rounded_root(blocks, input_bytes, block_bytes):
     return max(1, min(blocks, round(math.sqrt(blocks * input_bytes / block_bytes))))
 
 
+def judged(p, q, token, draw, *, chance=lambda p, q, token: p[token] / q[token]):
+    """The judge of 19.5 in fp32, with another chance to keep the token."""
+    if draw < chance(p, q, token):
+        return None
+    rest = (torch.tensor(p) - torch.tensor(q)).clamp(min=0)
+    return (rest / rest.sum()).tolist()
+
+
+def without_max(p, q, token, draw):
+    total = sum(a - b for a, b in zip(p, q, strict=True))
+    return None if draw < p[token] / q[token] else [(a - b) / total for a, b in zip(p, q, strict=True)]
+
+
 def never_kept(p, q, token, draw):
     rest = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
     return [each / sum(rest) for each in rest] if sum(rest) else None
@@ -505,6 +518,18 @@ def predicted_by_hooks(N, D, H):
         ("17.5", (0.409, 0.370), "the mean of eight MFUs"),
         ("18.3", side_by_side, "without column_stack"),
         ("19.5", never_kept, "this draw is low enough to keep the token"),
+        (
+            "19.5",
+            lambda *args: judged(*args, chance=lambda p, q, token: 1 - abs(p[token] - q[token])),
+            "by a difference",
+        ),
+        ("19.5", lambda *args: judged(*args, chance=lambda p, q, token: sum(map(min, p, q))), "on average over all"),
+        (
+            "19.5",
+            lambda *args: judged(*args, chance=lambda p, q, token: q[token] / p[token] if p[token] else 1),
+            "upside down",
+        ),
+        ("19.5", without_max, "count it as 0"),
         ("20.4", ("C", 1 - lesson_20.train_and_serve()[1]), "what it saves"),
         ("20.4", ("B", 0.692), "that is right for FLOPs"),
         ("20.4", ("B", 0.548), "not the least"),
@@ -540,6 +565,7 @@ def test_wrong_answers_of_readers_that_passed_or_had_no_name(id, answer, words, 
         ("16.1", lambda *args: cleared("backward", *args)),
         ("17.5", (0.41, 0.295)),
         ("17.5", (0.41, 0.29)),
+        ("19.5", judged),
         ("08.3", lambda *args: train_with(*args, number=torch.Tensor.detach, noted=torch.Tensor.detach)),
     ],
 )
