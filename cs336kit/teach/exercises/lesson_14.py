@@ -35,6 +35,10 @@ def _own_run(result, args):
     }
 
 
+def _little(N, D, H):
+    return lambda x, up, down: (x @ up + 1) @ down, 4 * N * (D + H)
+
+
 @exercise(
     "14.1",
     cases=[(3, 4, 5), (8, 16, 64), (1, 6, 2)],
@@ -50,6 +54,8 @@ def _own_run(result, args):
         "once, and a sum keeps nothing.",
         "(right[0], right[1] - 4 * N * H)": "you predicted N · H numbers too few. Ask of each operation between the two "
         "products, and of the second product, what its gradient needs.",
+        _little: "your bytes are right, but your net needs at least one operation besides the products whose gradient needs a "
+        "tensor, such as a norm, a softmax or GELU. Adding and summing up need none.",
     },
     hints=(
         "Write one operation to a line, and beside it what its rule for the gradient needs: its input, its result, or nothing.",
