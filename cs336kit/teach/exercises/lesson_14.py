@@ -65,14 +65,14 @@ def mine(N, D, H):
     cases=[(2, 8, 6, 2, 8, 2), (1, 3, 2, 2, 4, 4), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4)],
     mistakes={
         "right_if(K=A)": "your key and value are as wide as the query, but there are only K heads of them.",
-        "right - 4 * B * A * S + p * A * B * S**2": "you still count S² weights, but the fused kernel computes them again.",
-        "right - 4 * B * A * S": "you left out the logarithms, with which the kernel computes the weights again.",
+        "right - 4 * B * A * S + p * A * B * S**2": "you still count S² weights, but fused attention computes them again.",
+        "right - 4 * B * A * S": "you left out the logarithms, with which the weights are computed again.",
         "right - (4 - p) * B * A * S": "the logarithms are in fp32. They take 4 bytes, whatever p is.",
-        "right - p * B * S * h * A": "you left out the result, which the kernel needs for the gradient of the softmax.",
+        "right - p * B * S * h * A": "you left out the result, which is needed for the gradient of the softmax.",
         "right - 4 * B * S * (A - K)": "the logarithms belong to the queries, so there is one for each of the A heads.",
     },
     hints=(
-        "Which tensors does the kernel need to compute the scores again, and which did it return?",
+        "Which tensors does it take to compute the scores again, and which is the result?",
         "How many heads does each tensor have: the queries, the keys, the values, the result, the logarithms?",
     ),
     checked="equal, grouped and single heads for keys and values, with 2 and 4 bytes for a number.",
@@ -181,18 +181,18 @@ def dropout(x, noise, p):
     "14.5",
     tolerance=0.03,
     mistakes={
-        "('A', ...)": "by the rules of a CPU 81 GiB would be left, because autocast also copies weights and inputs there. On "
-        "CUDA it keeps the softmax's weights in 6 bytes each, and that makes 128 GiB.",
+        "('A', ...)": "by the rules of a CPU 70 GiB would be left, because autocast also copies weights and inputs there. On "
+        "CUDA it keeps the softmax's weights in 6 bytes each, and that makes 107 GiB.",
         "('C', ...)": "momentum is one number for each parameter instead of two. That saves 4 bytes for each of 1.56 billion.",
         "('B', 23)": "the softmax's weights are not all of the activations. What is their share at 1,024 tokens?",
-        "('B', 48)": "these are the activations alone. All four buckets have to fit.",
+        "('B', 39)": "these are the activations alone. All four buckets have to fit.",
     },
     hints=(
-        "119 − 96 is what the other three buckets take. Which plan changes those, and which changes the 96?",
+        "100 − 77 is what the other three buckets take. Which plan changes those, and which changes the 77?",
         "Find the share that the softmax's weights have of a block that keeps sixteen rows, at this sequence length and width "
         "of a head. Then ask in how many bytes autocast keeps these weights on CUDA.",
     ),
-    checked="plan B, about 72 GiB: at 1,024 tokens with heads of 64, the S² term is half of the activations.",
+    checked="plan B, about 62 GiB: at 1,024 tokens with heads of 64, the S² term is half of the activations.",
 )
 def one_change():
-    return "B", 72.2
+    return "B", 62.4

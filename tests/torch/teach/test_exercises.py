@@ -374,6 +374,7 @@ def with_logits_in_fp32(model, optimizer, x, targets):
             lambda *sizes: lesson_14.block_bytes(*sizes) - 12 * sizes[0] * sizes[1] * sizes[2],
             "as layer_norm does",
         ),
+        ("14.5", ("B", 39), "All four buckets have to fit"),
         ("15.1", with_first_sizes, "You subtracted the size that it had first"),
         ("15.2", ("b", 15.907), "15.9 is the peak in MB"),
         (
