@@ -137,9 +137,10 @@ class _Watched(torch.nn.Module):
         return result
 
 
-def _training(seed, batches, lr):
+def _training(seed, batches, lr, fewer=0):
+    """A model, and batches of 5 rows, or of which each has `fewer` rows less than the one before it."""
     model, numbers = _Watched(seed), _normal(batches + 1, 5, 5, seed=seed).float()
-    *data, held_out = [(rows[:, :3], rows[:, 3:]) for rows in numbers]
+    held_out, *data = [(rows[: 5 - fewer * i, :3], rows[: 5 - fewer * i, 3:]) for i, rows in enumerate(numbers)]
     return model, torch.optim.SGD(model.parameters(), lr=lr), data, held_out
 
 
@@ -167,7 +168,7 @@ def _numbers_and_graphs(result, args):
     cases=lambda: {
         "five batches, small steps": _training(0, 5, 0.01),
         "eight batches, long steps": _training(1, 8, 0.3),
-        "four batches": _training(2, 4, 0.1),
+        "four batches of 4, 3, 2 and 1 rows": _training(6, 4, 0.1, fewer=1),
     },
     observe=_numbers_and_graphs,
     mistakes={
@@ -180,6 +181,8 @@ def _numbers_and_graphs(result, args):
         "each batch adds some. Take the number out of a loss when you have it.",
         "right_if(last=True)": "no graph is left, but you kept the last batch's loss instead of adding up.",
         "right_if(divide=False)": "no graph is left, but you returned the sum of the losses instead of their mean.",
+        "right_if(weigh=True)": "no graph is left, but you weighed each loss by the rows of its batch. The program divides by "
+        "the number of batches.",
         "right_if(before=True)": "you computed the held-out loss before the step. The program does so after it.",
         "right_if(clear=False)": "the gradients of all batches add up, since nothing sets them back.",
         "right_if(move=False)": "the optimizer makes no step.",
@@ -190,16 +193,17 @@ def _numbers_and_graphs(result, args):
         "There are two: what is added up, and what is appended. For one of them nobody needs a graph at all, not even for a "
         "moment.",
     ),
-    checked="four to eight batches: the losses, the new weights, and the graphs that are alive whenever the model is called.",
+    checked="four to eight batches, also of unequal size: the losses, the new weights, and the graphs that are alive whenever "
+    "the model is called.",
 )
 def train(
-    model, optimizer, batches, held_out, *, summed=False, noted=False, late=False, last=False, divide=True, before=False,
-    clear=True, move=True,
+    model, optimizer, batches, held_out, *, summed=False, noted=False, late=False, last=False, divide=True, weigh=False,
+    before=False, clear=True, move=True,
 ):  # fmt: skip
     def error(x, y):
         return ((model(x) - y) ** 2).mean()
 
-    total, checks = 0.0, []
+    total, checks, rows = 0.0, [], sum(len(x) for x, _ in batches)
     for x, y in batches:
         if before:
             checks.append(error(*held_out).item())
@@ -209,12 +213,12 @@ def train(
             optimizer.step()
         if clear:
             optimizer.zero_grad()
-        value = loss if summed else loss.item()
+        value = (loss if summed else loss.item()) * (len(x) if weigh else 1)
         total = value if last else total + value
         if not before:
             check = error(*held_out)
             checks.append(check if noted else check.item())
-    mean = total / len(batches) if divide or last else total
+    mean = total / (rows if weigh else len(batches)) if divide or last else total
     return (_number(mean), [*map(_number, checks)]) if late else (mean, checks)
 
 

@@ -1,5 +1,6 @@
 """Exercises of lesson 12: attention in pieces, masks, rotary positions, and what is wrong with a decoder."""
 
+import gc
 import math
 
 import torch
@@ -7,8 +8,21 @@ import torch
 from cs336kit.teach.exercises.core import exercise
 
 
+def _numbers_held():
+    """How many numbers all tensors hold, each storage once, and all lists of floats."""
+    held = gc.get_objects()
+    storages = [tensor.untyped_storage() for tensor in held if type(tensor) is torch.Tensor]
+    sizes = {storage.data_ptr(): storage.nbytes() // 4 for storage in storages}
+    return sum(sizes.values()) + sum(
+        len(some) for some in held if type(some) is list and some and type(some[0]) is float
+    )
+
+
 class _Pieces:
-    """Pairs of keys and values that come once, in memory that is used again for the next pair."""
+    """Pairs of keys and values that come once, in memory that is used again for the next pair.
+
+    With more than 20 of them, they also look for copies: who still holds as many numbers as all values has kept the pieces.
+    """
 
     def __init__(self, keys, values, sizes):
         self.parts = list(zip(keys.split(sizes), values.split(sizes), strict=True))
@@ -17,12 +31,16 @@ class _Pieces:
     def __iter__(self):
         if self.used:
             raise ValueError("the pieces come once, and you asked for them a second time")
-        self.used = True
+        self.used, before = True, _numbers_held()
         for part in self.parts:
             shown = tuple(tensor.clone() for tensor in part)
             yield shown
             for tensor in shown:
                 tensor.fill_(-1.0)  # not NaN, which a wrong softmax makes, too
+        if len(self.parts) > 20 and _numbers_held() - before >= sum(values.numel() for _, values in self.parts):
+            raise ValueError(
+                "after the last piece you still hold all of them, or copies. Keep none, only the three things"
+            )
 
 
 def _pieces(size, *sizes, h=8):
@@ -76,6 +94,7 @@ def _joined(query, pieces):
         "scores of several hundred": _pieces(300, 4, 4, 4),
         "a later piece with scores of several hundred": _growing(),
         "scores of about -120": _low(),
+        "24 pieces of 4 keys each": _pieces(1, *24 * [4]),
     },
     observe=_in_fp32,
     mistakes={
@@ -90,6 +109,8 @@ def _joined(query, pieces):
         "is NaN. Begin at -∞.",
         _minus_300: "NaN comes from 0 ÷ 0, ∞ ÷ ∞ or ∞ · 0, so an exponential was 0 or infinite. Subtract a number that follows "
         "the scores, and take the exponential of differences alone.",
+        "right_if(running=False)": "you took the largest score of this piece alone. Where an earlier piece was far larger, the "
+        "factor becomes infinite: take the largest so far.",
         "right_if(maximum=False)": "an exponential overflows. Subtract a maximum first, as softmax does.",
         _joined: "you kept the pieces until the end, but by then their memory has been used for the next ones.",
     },
@@ -99,16 +120,18 @@ def _joined(query, pieces):
         "Begin with a largest score of -∞ and with sums of 0. Then the first piece needs no case of its own, since the "
         "exponential of -∞ is 0.",
     ),
-    checked="several pieces, one piece, single keys, scores of several hundred, and that no piece was read after its turn.",
+    checked="several pieces, one piece, single keys, scores of several hundred, and that no piece was kept.",
     tolerance=1e-4,
 )
-def attend_in_pieces(query, pieces, *, rescale=True, maximum=True, divide=True, every=True, start=-math.inf):
+def attend_in_pieces(
+    query, pieces, *, rescale=True, maximum=True, divide=True, every=True, running=True, start=-math.inf
+):
     largest, total, mixed = torch.tensor(start), 0.0, 0.0
     for keys, values in pieces:
         scores = keys @ query / math.sqrt(len(query))
         before = largest
         if every or before == -math.inf:
-            largest = torch.maximum(largest, scores.max())
+            largest = torch.maximum(largest, scores.max()) if running else scores.max()
         shrink = torch.exp(before - largest) if rescale and maximum else 1.0
         weights = torch.exp(scores - largest if maximum else scores)
         total = total * shrink + weights.sum()

@@ -5,17 +5,21 @@ import torch
 from cs336kit import measure
 from cs336kit.teach.exercises.core import exercise
 
+#: What a net of one's own needs besides its products.
+_ANOTHER = "at least one operation besides the products whose gradient needs a tensor"
+
 
 def _own_run(result, args):
     """How the bytes that somebody predicted for a net of theirs differ from those that it keeps, and whether it is a net."""
     N, D, H = args
-    if not (isinstance(result, tuple) and len(result) == 2 and callable(result[0])):
-        return result
     net, said = result
     draw = torch.Generator().manual_seed(0)
     x, up, down = (torch.randn(shape, generator=draw).requires_grad_() for shape in ((N, D), (D, H), (H, D)))
-    found = measure.saved_activation_bytes(lambda: net(x, up, down), without=[up, down])
-    out = net(x, up, down)
+    try:
+        out = net(x, up, down)
+        found = measure.saved_activation_bytes(lambda: net(x, up, down), without=[up, down])
+    except Exception as error:
+        return {"your net": f"raises {type(error).__name__}: {error}", "bytes": "", "both weights": "", _ANOTHER: ""}
     gradients = torch.autograd.grad(out.sum(), (up, down), allow_unused=True)
     known = {
         found.total // 4: "a quarter", found.total + 8 * D * H: "the weights, too",
@@ -24,10 +28,15 @@ def _own_run(result, args):
         found.total: "as counted",
     }  # fmt: skip
     return {
+        "your net": "runs",
         "bytes": known.get(said, f"{said} predicted, {found.total} counted"),
         "both weights": out.shape == x.shape and None not in gradients,
-        "more than products": bool({t.operation for t in found.tensors} - {"matmul", "linear", "einsum"}),
+        _ANOTHER: bool({t.operation for t in found.tensors} - {"matmul", "linear", "einsum"}),
     }
+
+
+def _little(N, D, H):
+    return lambda x, up, down: (x @ up + 1) @ down, 4 * N * (D + H)
 
 
 @exercise(
@@ -45,6 +54,8 @@ def _own_run(result, args):
         "once, and a sum keeps nothing.",
         "(right[0], right[1] - 4 * N * H)": "you predicted N · H numbers too few. Ask of each operation between the two "
         "products, and of the second product, what its gradient needs.",
+        _little: "your bytes are right, but your net needs at least one operation besides the products whose gradient needs a "
+        "tensor, such as a norm, a softmax or GELU. Adding and summing up need none.",
     },
     hints=(
         "Write one operation to a line, and beside it what its rule for the gradient needs: its input, its result, or nothing.",
@@ -52,6 +63,7 @@ def _own_run(result, args):
         "with your list.",
     ),
     checked="your net on 3, 8 and 1 rows: your bytes are those that torch keeps.",
+    avoid=("saved_tensors_hooks", "saved_activation_bytes", "kept_by_line", "measure", "grad_fn"),
 )
 def mine(N, D, H):
     def net(x, up, down):
@@ -62,13 +74,16 @@ def mine(N, D, H):
 
 @exercise(
     "14.2",
-    cases=[(2, 8, 6, 2, 8, 2), (1, 3, 2, 2, 4, 4), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4)],
+    cases=[(3, 8, 6, 2, 8, 2), (1, 3, 2, 2, 4, 4), (1, 128, 8, 1, 16, 2), (2, 5, 6, 3, 10, 4)],
     mistakes={
         "right_if(K=A)": "your key and value are as wide as the query, but there are only K heads of them.",
         "right - 4 * B * A * S + p * A * B * S**2": "you still count S² weights, but fused attention computes them again.",
         "right - 4 * B * A * S": "you left out the logarithms, with which the weights are computed again.",
         "right - (4 - p) * B * A * S": "the logarithms are in fp32. They take 4 bytes, whatever p is.",
         "right - p * B * S * h * A": "you left out the result, which is needed for the gradient of the softmax.",
+        "right - 4 * (B - 1) * A * S": "you counted the logarithms of one sequence, but there are B of them.",
+        "right - p * B * S * h * (A - K)": "the result has a row for each query, so it has A heads.",
+        "right - p * B * S * h * K": "you counted the K heads once, but both keys and values have them.",
         "right - 4 * B * S * (A - K)": "the logarithms belong to the queries, so there is one for each of the A heads.",
     },
     hints=(
@@ -103,7 +118,9 @@ def fused_bytes(B, S, A, K, h, p):
         "right - 4 * B * S * d_ff": "you have only two tensors of width d_ff. A product of two activations keeps both factors.",
         "right + 2 * B * S * d_ff": "five tensors of width d_ff are one too many. Which of them is the same tensor twice?",
         "right + 4 * B * S * D": "that is two tensors of width D too many. What goes into q, k and v is one tensor, kept once.",
-        "right + 2 * B * S * D": "that is one tensor of width D too many. n2 goes into two products, and is kept once.",
+        "right + 2 * B * S * D": "that is one tensor of width D too many. n2 goes into two products, and is kept once. What "
+        "the last product returns is not kept at all.",
+        "right - 2 * B * S * D": "one tensor of width D is missing. Apart from the norms, four of them are kept: which?",
         "right / (2 * B * S * D)": "these are the rows for a token. The task asks for bytes.",
         "2 * right - B * S * (16 * D + 8 + 4 * A)": "you took 4 bytes for every number, but only the norms are in fp32.",
     },
@@ -125,7 +142,14 @@ def block_bytes(B, S, D, A, K, d_ff):
 def _kept(result) -> int:
     """Bytes of the storages that the result's graph keeps, each once; plain numbers are kept as they are."""
     nodes = measure.graph(result).nodes
-    return sum({kept.storage: kept.bytes for node in nodes for kept in node.saved if kept.shape}.values())
+    kept = sum({kept.storage: kept.bytes for node in nodes for kept in node.saved if kept.shape}.values())
+    # An operation of one's own may keep tensors as attributes, too.
+    steps = [result.grad_fn]
+    for step in steps:
+        steps += [before for before, _ in step.next_functions if before is not None and before not in steps]
+        own = [*getattr(step, "__dict__", {}).values()]
+        kept += sum(value.untyped_storage().nbytes() for value in own if isinstance(value, torch.Tensor) and value.ndim)
+    return kept
 
 
 def _observed(result, args):
@@ -171,7 +195,7 @@ def _noisy(seed: int, *shape: int):
         "tensor of booleans. Where can you divide by 1 − p so that nothing is kept for it?",
     ),
     checked="three shapes and shares: the result, the gradient of x, and the bytes that the graph keeps.",
-    avoid=("backward", "data"),
+    avoid=("data",),
 )
 def dropout(x, noise, p):
     return (x / (1 - p)).masked_fill(noise <= p, 0)

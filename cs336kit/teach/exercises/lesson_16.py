@@ -11,19 +11,36 @@ from cs336kit.teach.exercises.core import exercise
 
 
 class _Watched(nn.Module):
-    """Two linear layers that note the type of what they return, and whether autocast is on in the backward pass."""
+    """A scale and two linear layers that note the type of what they return, and whether autocast is on in the backward pass.
+
+    The scale is in no product, so its gradient is not rounded. A copy comes with tiny gradients, as if from an earlier step,
+    and notes whether they are still there when its backward pass begins.
+    """
 
     def __init__(self, seed=0):
         super().__init__()
         torch.manual_seed(seed)
         self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 8)
-        self.types, self.backward = set(), set()
+        self.scale = nn.Parameter(torch.ones(16))
+        self.types, self.backward, self.late = set(), set(), True
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        for p in self.parameters():
+            p.grad = torch.full_like(p, 1e-30)
+
+    def gradients(self):
+        return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
+
+    def note(self, _):
+        self.late = self.gradients()
 
     def forward(self, x):
-        inner = self.up(x)
+        inner = self.up(x * self.scale)
         logits = self.down(inner.relu())
         self.types |= {inner.dtype, logits.dtype}
         if inner.requires_grad:
+            logits.register_hook(self.note)
             inner.register_hook(lambda _: self.backward.add(torch.is_autocast_enabled("cpu")))
         return logits
 
@@ -44,7 +61,7 @@ def _types_and_weights(loss, args):
         "autocast in the backward pass": {(): "no backward pass", (False,): "off"}.get((*model.backward,), "on"),
         "the loss is": loss.detach().item() if isinstance(loss, torch.Tensor) else loss,
         "the new weights": torch.cat([p.detach().float().flatten() for p in model.parameters()]),
-        "gradients are left": any(p.grad is not None and bool(p.grad.any()) for p in model.parameters()),
+        "gradients are left": model.late and model.gradients(),
     }
 
 
@@ -57,7 +74,7 @@ def _steps():
 
     return {
         "a small step of SGD": case(0, torch.optim.SGD, 6, 1.0, lr=1e-3),
-        "a longer step of SGD": case(1, torch.optim.SGD, 12, 1.0, lr=0.5),
+        "a longer step of SGD": case(1, torch.optim.SGD, 12, 1.0, lr=2.0),
         "large logits, AdamW": case(2, torch.optim.AdamW, 9, 30.0, lr=1e-3),
     }
 
@@ -80,7 +97,9 @@ def _steps():
         "autocast.",
         "right_if(cast=False)": "without autocast no product runs in bf16.",
         "right_if(type=torch.float16)": "that is fp16, in which small gradients vanish. The program is meant for bf16.",
-        "right_if(move=False)": "the optimizer makes no step.",
+        "right_if(move=False)": "the weights have not moved: the optimizer makes no step, or its step comes when the gradients "
+        "are empty.",
+        "right_if(rounded=True)": "you rounded the gradients to bf16. Autocast gives those of fp32 weights in fp32.",
         "right_if(clear=False)": "the gradients of this step are still there, and the next backward pass would add to them.",
     },
     hints=(
@@ -90,8 +109,8 @@ def _steps():
     checked="products in bf16, loss and weights in fp32, no autocast in the backward pass, with SGD and AdamW.",
 )
 def step(
-    model, optimizer, x, targets, *, whole=False, back=False, outside=False, inside=False, cast=True, move=True, clear=True,
-    type=torch.bfloat16,
+    model, optimizer, x, targets, *, whole=False, back=False, outside=False, inside=False, cast=True, rounded=False, move=True,
+    clear=True, type=torch.bfloat16,
 ):  # fmt: skip
     if whole:
         model.to(torch.bfloat16)
@@ -104,6 +123,8 @@ def step(
         loss = F.cross_entropy(logits, targets)
     if not inside:
         loss.backward()
+    for p in model.parameters() if rounded else ():
+        p.grad = p.grad.bfloat16().float()
     if move:
         optimizer.step()
     if clear:

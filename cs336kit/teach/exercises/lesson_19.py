@@ -186,10 +186,11 @@ def _rest(p, q):
     cases={
         "a token that the target likes more": ([0.7, 0.2, 0.1], [0.4, 0.3, 0.3], 0, 0.999),
         "a token that both like equally": ([0.5, 0.5], [0.5, 0.5], 1, 0.999),
-        "half as likely in the target, a low draw": ([0.5, 0.2, 0.3], [0.1, 0.4, 0.5], 1, 0.49),
-        "half as likely in the target, a high draw": ([0.5, 0.2, 0.3], [0.1, 0.4, 0.5], 1, 0.51),
+        "half as likely in the target, a low draw": ([0.55, 0.15, 0.3], [0.1, 0.3, 0.6], 1, 0.49),
+        "half as likely in the target, a high draw": ([0.55, 0.15, 0.3], [0.1, 0.3, 0.6], 1, 0.51),
         "a token that the target never writes": ([0.9, 0.0, 0.1], [0.2, 0.5, 0.3], 1, 0.0),
-        "a likely token that is turned down": ([0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1], 0, 0.5),
+        "a likely token that is turned down": ([0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1], 0, 0.56),
+        "half as likely in the target, a higher draw": ([0.55, 0.15, 0.3], [0.1, 0.3, 0.6], 1, 0.6),
     },
     mistakes={
         "None if draw <= p[token] / q[token] else right or _rest(p, q)": "a draw can be 0, and then your comparison keeps a "
@@ -198,6 +199,10 @@ def _rest(p, q):
         "such tokens have had their chance. Draw only what the draft proposes too seldom.",
         "None if p[token] >= q[token] else _rest(p, q)": "a token that the target likes less than the draft is kept in some "
         "cases, those with a low draw.",
+        "None if draw < 1 - abs(p[token] - q[token]) else _rest(p, q)": "you kept the token by a difference. It is proposed with "
+        "probability q, and q times the chance to keep it should make p, so divide.",
+        "None if draw < sum(map(min, p, q)) else _rest(p, q)": "that is how often any token is kept, on average over all of "
+        "them. This one has a chance of its own, by its own p and q.",
         "None if draw < min(1, q[token] / p[token] if p[token] else 1) else _rest(p, q)": "your ratio is upside down: what the "
         "target likes more than the draft is always kept.",
         "None if draw < p[token] else _rest(p, q)": "this draw is low enough to keep the token. It has been proposed with "
@@ -206,6 +211,8 @@ def _rest(p, q):
         "proposes more often than the target lacks nothing. Only where p is larger is there a rest.",
         "None if right is None else [0.0 if i == token else a / (1 - p[token]) for i, a in enumerate(p)]": "leaving out the "
         "token that was turned down is not enough. Others can have been proposed too often as well: what does each still lack?",
+        "None if right is None else [(a - b) / sum(x - y for x, y in zip(p, q)) for a, b in zip(p, q)]": "all differences sum to "
+        "0, up to rounding. A token that the draft proposes too often lacks nothing: count it as 0.",
         "None if right is None else [max(a - b, 0.0) for a, b in zip(p, q)]": "these numbers do not sum to 1: divide by their "
         "sum.",
     },
@@ -216,7 +223,7 @@ def _rest(p, q):
         "below zero.",
     ),
     checked="equal chances, tokens that the target likes more, less and never, and what is drawn instead.",
-    tolerance=1e-9,
+    tolerance=1e-6,
 )
 def judge(p, q, token, draw):
     return None if draw < p[token] / q[token] else _rest(p, q)

@@ -130,11 +130,17 @@ def _training(parameters):
 
 #: Shares of the peak that training and decoding reach: a FLOP of decoding takes their ratio as long as one of training.
 _TRAINS, _DECODES = 0.40, 0.08
+_RATIO = _TRAINS / _DECODES
 
 
-def _bill(part, training=None, slower=_TRAINS / _DECODES):
+def _bill(part, training=None, slower=_RATIO):
     """Training and use of a model of so large a part of the best size, in FLOPs of training that would take as long."""
     return (training or _training(part * _BEST)) + slower * 2 * part * _BEST * _SERVED
+
+
+#: With A's FLOPs of training, 0.376, and with 6 FLOPs for each token that is used, 0.372: nearer than 20.4 can tell, so
+#: these are moved apart until they meet in the middle.
+_MIDDLE = (_bill(1 / 3, _FLOPS) / _bill(1) + _bill(1 / 3, slower=3 * _RATIO) / _bill(1, slower=3 * _RATIO)) / 2
 
 
 @exercise(
@@ -155,8 +161,11 @@ def _bill(part, training=None, slower=_TRAINS / _DECODES):
         "('C', 1 / train_and_serve()[1])": "C is right, but you divided A's bill by C's.",
         "('C', 1 - train_and_serve()[1])": "C is right, but that is what it saves. What fraction of A's bill is left?",
         "('C', 1 / 3)": "that is its use alone. C costs more to train, because it needs far more tokens for the same loss.",
-        "('C', _bill(1 / 3, _FLOPS) / _bill(1))": "with the same FLOPs the smaller model has a higher loss. How many tokens "
+        "('C', _MIDDLE / 0.98)": "with the same FLOPs the smaller model has a higher loss. How many tokens "
         "bring it to A's?",
+        "('C', _MIDDLE * 0.98)": "C is right, but using a model takes 2 FLOPs for each parameter and token. 6 are for training.",
+        "('C', _bill(1 / 3, slower=1 / _RATIO) / _bill(1, slower=1 / _RATIO))": "you multiplied by the shares of the peak. A "
+        "small share makes a line take longer, so divide by it.",
     },
     hints=(
         "Each of the three bills has two lines, training and all tokens that users will want. Which line shrinks with the "

@@ -173,6 +173,19 @@ def rounded_root(blocks, input_bytes, block_bytes):
     return max(1, min(blocks, round(math.sqrt(blocks * input_bytes / block_bytes))))
 
 
+def judged(p, q, token, draw, *, chance=lambda p, q, token: p[token] / q[token]):
+    """The judge of 19.5 in fp32, with another chance to keep the token."""
+    if draw < chance(p, q, token):
+        return None
+    rest = (torch.tensor(p) - torch.tensor(q)).clamp(min=0)
+    return (rest / rest.sum()).tolist()
+
+
+def without_max(p, q, token, draw):
+    total = sum(a - b for a, b in zip(p, q, strict=True))
+    return None if draw < p[token] / q[token] else [(a - b) / total for a, b in zip(p, q, strict=True)]
+
+
 def never_kept(p, q, token, draw):
     rest = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
     return [each / sum(rest) for each in rest] if sum(rest) else None
@@ -301,6 +314,35 @@ def numbers_in_the_end(*args):
     return mean.item(), [check.item() for check in checks]
 
 
+def weighed_by_rows(model, optimizer, batches, held_out):
+    losses = [lesson_08.train(model, optimizer, [batch], held_out) for batch in batches]
+    rows = [len(x) for x, _ in batches]
+    mean = sum(loss * n for (loss, _), n in zip(losses, rows, strict=True)) / sum(rows)
+    return mean, [check for _, (check,) in losses]
+
+
+def copies_of_all(query, pieces):
+    keys, values = zip(*[(k.clone(), v.clone()) for k, v in pieces], strict=True)
+    return (torch.cat(keys) @ query / math.sqrt(len(query))).softmax(0) @ torch.cat(values)
+
+
+def lists_of_all(query, pieces):
+    keys, values = zip(*[(k.tolist(), v.tolist()) for k, v in pieces], strict=True)
+    keys, values = (torch.tensor([*itertools.chain(*lists)]) for lists in (keys, values))
+    return (keys @ query / math.sqrt(len(query))).softmax(0) @ values
+
+
+def one_sum_for_each_piece(query, pieces):
+    found = []
+    for keys, values in pieces:
+        scores = keys @ query / math.sqrt(len(query))
+        weights = (scores - scores.max()).exp()
+        found.append((scores.max(), weights.sum(), weights @ values))
+    largest = max(most for most, _, _ in found)
+    total = sum((most - largest).exp() * total for most, total, _ in found)
+    return sum((most - largest).exp() * mixed for most, _, mixed in found) / total
+
+
 def autocast_around_everything(model, optimizer, x, targets):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = torch.nn.functional.cross_entropy(model(x), targets)
@@ -326,6 +368,55 @@ def with_logits_in_fp32(model, optimizer, x, targets):
     optimizer.step()
     optimizer.zero_grad(set_to_none=False)
     return loss
+
+
+def cleared(when, model, optimizer, x, targets):
+    """The step of 16.1, with the gradients set back before the forward, the backward, or the optimizer's step."""
+    if when == "forward":
+        optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = torch.nn.functional.cross_entropy(model(x), targets)
+    if when == "backward":
+        optimizer.zero_grad()
+    loss.backward()
+    if when == "step":
+        optimizer.zero_grad()
+    optimizer.step()
+    return loss
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, mask, p):
+        ctx.mask, ctx.p = mask, p
+        return x * mask / (1 - p)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.mask / (1 - ctx.p), None, None
+
+
+def by_a_function_of_ones_own(x, noise, p):
+    class Dropped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            mask = noise > p
+            ctx.save_for_backward(mask)
+            return x * mask / (1 - p)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0] / (1 - p)
+
+    return Dropped.apply(x)
+
+
+def predicted_by_hooks(N, D, H):
+    x, up, down = (torch.ones(shape, requires_grad=True) for shape in ((N, D), (D, H), (H, D)))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda kept: kept):
+        (x @ up).sigmoid() @ down
+    return (lambda x, up, down: (x @ up).sigmoid() @ down), 4 * N * (D + H)
 
 
 @pytest.mark.parametrize(
@@ -364,9 +455,14 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("08.3", lambda *args: lesson_08.train(*args, before=True), "before the step"),
         ("08.3", lambda *args: lesson_08.train(*args, clear=False), "nothing sets them back"),
         ("08.3", lambda *args: lesson_08.train(*args, move=False), "the optimizer makes no step"),
+        ("08.3", weighed_by_rows, "you weighed each loss by the rows of its batch"),
         ("09.2", ("B", 48 / 96), "the lowest trained layer hands no gradient down"),
         ("11.5", ("A", 80.3), "more than 80"),
         ("12.1", from_zero, "Begin at -∞"),
+        ("12.1", copies_of_all, "you still hold all of them, or copies"),
+        ("12.1", lists_of_all, "you still hold all of them, or copies"),
+        ("12.1", lambda *args: lesson_12.attend_in_pieces(*args, running=False), "take the largest so far"),
+        ("12.1", lambda *args: lesson_12.attend_in_pieces(*args, maximum=False), "Subtract a maximum first"),
         ("12.2", lambda documents, window: lesson_12.may_look(documents, None), "the same with one"),
         ("14.3", lambda B, S, D, A, K, d_ff: 20 * B * S * D, "you returned 160, but"),
         (
@@ -375,6 +471,14 @@ def with_logits_in_fp32(model, optimizer, x, targets):
             "as layer_norm does",
         ),
         ("14.5", ("B", 39), "All four buckets have to fit"),
+        ("14.1", predicted_by_hooks, "without saved_tensors_hooks"),
+        (
+            "14.2",
+            lambda B, *sizes: lesson_14.fused_bytes(B, *sizes) - 4 * (B - 1) * sizes[0] * sizes[1],
+            "of one sequence",
+        ),
+        ("14.3", lambda *sizes: lesson_14.block_bytes(*sizes) + 2 * math.prod(sizes[:3]), "the last product returns"),
+        ("14.4", lambda x, noise, p: _Dropped.apply(x, (noise > p).float(), p), "the graph keeps too much"),
         ("15.1", with_first_sizes, "You subtracted the size that it had first"),
         ("15.2", ("b", 15.907), "15.9 is the peak in MB"),
         (
@@ -389,6 +493,8 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("16.1", lambda *args: lesson_16.step(*args, outside=True), "autocast ends before the loss"),
         ("16.1", lambda *args: lesson_16.step(*args, cast=False), "without autocast no product runs in bf16"),
         ("16.1", lambda *args: lesson_16.step(*args, clear=False), "the next backward pass would add to them"),
+        ("16.1", lambda *args: lesson_16.step(*args, rounded=True), "you rounded the gradients"),
+        ("16.1", lambda *args: cleared("step", *args), "when the gradients are empty"),
         ("16.2", lambda *args: lesson_16.scales(*args, beyond=operator.ge), "the largest number itself still fits"),
         ("17.1", lambda fields: lesson_17.count(fields, final=0), "you left out the last norm"),
         ("17.3", ("B", 71.4), "in percent"),
@@ -407,13 +513,32 @@ def with_logits_in_fp32(model, optimizer, x, targets):
         ("17.5", (0.295, 0.295), "the stall is in your mean"),
         ("17.5", (0.295, 0.409), "in the other order"),
         ("17.5", (40.9, 29.5), "in percent"),
+        ("17.5", (0.442, 0.319), "only looked up"),
+        ("17.5", (0.447, 0.322), "`num_key_value_heads` says 4"),
+        ("17.5", (0.3453, 0.2489), "the peak of an H100"),
+        ("17.5", (0.409, 0.370), "the mean of eight MFUs"),
         ("18.3", side_by_side, "without column_stack"),
         ("19.5", never_kept, "this draw is low enough to keep the token"),
+        (
+            "19.5",
+            lambda *args: judged(*args, chance=lambda p, q, token: 1 - abs(p[token] - q[token])),
+            "by a difference",
+        ),
+        ("19.5", lambda *args: judged(*args, chance=lambda p, q, token: sum(map(min, p, q))), "on average over all"),
+        (
+            "19.5",
+            lambda *args: judged(*args, chance=lambda p, q, token: q[token] / p[token] if p[token] else 1),
+            "upside down",
+        ),
+        ("19.5", without_max, "count it as 0"),
         ("20.4", ("C", 1 - lesson_20.train_and_serve()[1]), "what it saves"),
         ("20.4", ("B", 0.692), "that is right for FLOPs"),
         ("20.4", ("B", 0.548), "not the least"),
         ("20.4", ("C", 0.780), "you added FLOPs"),
         ("20.4", ("C", 2.094), "its training alone"),
+        ("20.4", ("C", 0.376), "with the same FLOPs"),
+        ("20.4", ("C", 0.372), "6 are for training"),
+        ("20.4", ("C", 1.44), "multiplied by the shares"),
         ("21.1", with_a_gradient_of_the_input, "you made the input ask for a gradient"),
         ("21.4", (1, 2, 9.3), "part 1 of your answer, 1, is not the right choice."),
         ("21.4", (5, 3, 9.3), "Give the smaller number first"),
@@ -432,9 +557,16 @@ def test_wrong_answers_of_readers_that_passed_or_had_no_name(id, answer, words, 
         ("07.1", lambda ridge, d, p: (lesson_07.smallest_batch(ridge, d, p) or 0) + (ridge == 32 - 2**-9) or None),
         ("09.5", lambda weights, layers, heads, h, causal: -(-weights // ((2 - causal) * layers * heads * h))),
         ("12.1", lambda query, blocks: from_zero(query, blocks, -math.inf, torch.float64)),
+        ("12.1", one_sum_for_each_piece),
         ("13.1", lambda counts: torch.tensor(counts) / max(1, sum(counts))),
+        ("14.4", by_a_function_of_ones_own),
+        ("14.4", lambda x, noise, p: _Dropped.apply(x, noise > p, p)),
         ("16.1", with_logits_in_fp32),
+        ("16.1", lambda *args: cleared("forward", *args)),
+        ("16.1", lambda *args: cleared("backward", *args)),
         ("17.5", (0.41, 0.295)),
+        ("17.5", (0.41, 0.29)),
+        ("19.5", judged),
         ("08.3", lambda *args: train_with(*args, number=torch.Tensor.detach, noted=torch.Tensor.detach)),
     ],
 )
@@ -508,6 +640,10 @@ def test_a_net_of_ones_own_is_measured_and_told_how_far_off_its_prediction_is(he
     assert "N · H numbers too few" in predicted(gelu, lambda N, D, H: N * (D + H)).message
     assert "84 predicted, 168 counted" in predicted(gelu, lambda N, D, H: 21).message
     assert not predicted(lambda x, up, down: x @ up @ down, lambda N, D, H: N * (D + H)), "it has products alone"
+    added = predicted(lambda x, up, down: (x @ up + 1) @ down, lambda N, D, H: N * (D + H))
+    assert "at least one operation besides the products whose gradient needs a tensor" in added.message
+    assert "raises RuntimeError: mat1 and mat2" in predicted(lambda x, up, down: x @ down, lambda N, D, H: 0).message
+    assert exercises.check("14.1", lambda N, D, H: [gelu, 4 * N * (D + 2 * H)]), "a list is as good as a tuple"
     assert not predicted(lambda x, up, down: x.sigmoid(), lambda N, D, H: N * D), "it does not use the weights"
 
 
