@@ -9,7 +9,7 @@ from cs336kit.course.cells import Cell
 from cs336kit.course.roles import FURTHER, PAUSE, output_lines
 
 #: A reader's pace: words of prose a minute, and seconds for a line of code that has to be understood, for a figure or a
-#: table, for a prediction, and for one that wants a pencil (tag ``pencil``). Readers with a watch took as long.
+#: table, for a prediction, and for one that wants a pencil (tag ``pencil``).
 WORDS_PER_MINUTE, LINE, PICTURE, PREDICTION, PENCIL = 200, 15, 20, 90, 180
 #: From this many lines on, printed text is read as a table is.
 PRINTED = 3
