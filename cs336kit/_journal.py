@@ -9,17 +9,12 @@ import math
 import os
 import statistics
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from cs336kit._replacing import write_whole
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from cs336kit._replacing import alone_in, write_whole
 
 VARIABLE = "CS336KIT_GUESSES"
 #: As the value of VARIABLE: nothing is kept, and nothing is said about it.
@@ -92,16 +87,8 @@ def _alone() -> Iterator[None]:
     """Let others that write wait, where the system has locks: that of the folder, so that no file is left beside."""
     folder = path().parent
     folder.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
+    with alone_in(folder):
         yield
-        return
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network drives lock no folder
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def note(what: str, guesses: Guesses | None = None, solved: str | None = None) -> tuple[Journal, str]:

@@ -34,7 +34,7 @@ def replacing(path: Path, ending: str = "", *, flush: bool = False) -> Iterator[
     """
     path = followed(path)
     beside = path.with_name(path.name + (ending or f".writing-{secrets.token_hex(4)}"))
-    with _the_only_one_here(beside.parent) if ending else nullcontext():  # a name of one's own needs no lock
+    with alone_in(beside.parent) if ending else nullcontext():  # a name of one's own needs no lock
         claim = _claimed(beside, path)
     try:
         yield beside
@@ -112,14 +112,14 @@ def _lock(file: int) -> bool:
 
 
 @contextmanager
-def _the_only_one_here(folder: Path) -> Iterator[None]:
-    """For the moment in which a file is claimed, no other process claims one in this folder."""
+def alone_in(folder: Path) -> Iterator[None]:
+    """While this lasts, others that ask for the same folder wait, where the system has locks; no file is left beside."""
     if fcntl is None:
         yield
         return
     opened = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):
+        with suppress(OSError):  # some network drives lock no folder
             fcntl.flock(opened, fcntl.LOCK_EX)
         yield
     finally:
