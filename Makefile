@@ -72,23 +72,23 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 
 # The files in the order of the folders: by their number of tests, some of the longest, of one test, would come last, in a row.
 test: $(READY) lint fast plans ## verify everything: style, imports, unit tests, and every output of every lesson
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) --ignore tests/browser --ignore tests/fast --ignore tests/plans --ignore tests/slow/test_wheel_lessons.py tests $(NOTEBOOKS)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) --ignore tests/browser -m "not standard" --ignore tests/wheel/test_wheel_lessons.py tests $(NOTEBOOKS)
 
 test-browser: $(READY) node_modules/.ready ## JupyterLab, the site and the slides in Chromium (make browser installs it)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
 # No part of `make test`, which runs the same cells in the clone: together they would take twice as long.
 wheel-lessons: $(READY) ## every lesson from a wheel, alone in an empty folder, with the same outputs (minutes)
-	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist worksteal tests/slow/test_wheel_lessons.py
+	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist worksteal tests/wheel/test_wheel_lessons.py
 
 fast plans: HIDDEN := PYTHONPATH="$(CURDIR)/tests/hidden:$(CURDIR)"
 plans: $(READY) ## the tests of whole plans and answers, without torch and numpy as in make fast, in seconds more
-	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/plans
+	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/plan
 
 fast: $(READY) ## the unit tests that need no torch, with torch and numpy hidden, in seconds
 	@! $(HIDDEN) $(PY) -c "import torch" 2> /dev/null || { echo "tests/hidden hides nothing from $(PY): torch can be imported."; exit 1; }
 	@# Plugins that other packages bring take a second to import, and no test here needs them.
-	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/fast
+	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/kit
 
 # Beside .venv, not instead of it: on Linux pip takes PyTorch's CUDA build, and fake tensors need no more than that.
 CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
@@ -103,12 +103,12 @@ CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
 	@touch $@
 
 cuda-rules: .venv-cuda/.ready ## what CUDA keeps for the backward pass, counted without a GPU (in an environment of its own)
-	.venv-cuda/bin/python -m pytest -q tests/torch/predict/test_cuda_rules.py tests/torch/predict/test_cuda_step.py
+	.venv-cuda/bin/python -m pytest -q tests/kit/predict/test_cuda_rules.py tests/kit/predict/test_cuda_step.py
 
 lint: $(READY) ## style of the code, its types, and the import rules of the rooms
-	$(PY) -m ruff check cs336kit benchmarks tests conftest.py
-	$(PY) -m ruff format --check --quiet cs336kit benchmarks tests conftest.py \
-	  || { echo "To have them written in that form: $(PY) -m ruff format cs336kit benchmarks tests conftest.py"; exit 1; }
+	$(PY) -m ruff check cs336kit cs336plan cs336course benchmarks tests conftest.py
+	$(PY) -m ruff format --check --quiet cs336kit cs336plan cs336course benchmarks tests conftest.py \
+	  || { echo "To have them written in that form: $(PY) -m ruff format cs336kit cs336plan cs336course benchmarks tests conftest.py"; exit 1; }
 	$(PY) -c "from importlinter.cli import lint_imports_command as lint; lint()" > .lint-imports.log || { cat .lint-imports.log; exit 1; }
 	@tail -n 2 .lint-imports.log; rm -f .lint-imports.log
 	$(PY) -m mypy
@@ -166,7 +166,7 @@ bench: $(READY) ## speeds as ratios of one run (loader, training step, estimator
 COVERED := 95
 coverage: $(READY) ## branch coverage of the kit by the unit tests alone, at least 95 %, and the modules below (a quarter of an hour)
 	@rm -rf build/coverage && mkdir -p build/coverage
-	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile --cov --cov-report= --ignore tests/browser --ignore tests/slow tests
+	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile --cov --cov-report= -m "not slow" --ignore tests/browser --ignore tests/wheel tests
 	@set -o pipefail; $(PY) -m coverage report --sort cover --fail-under $(COVERED) \
 	  | awk '!/%$$/ || $$1 == "TOTAL" || $$NF + 0 < $(COVERED)'
 
@@ -177,7 +177,7 @@ mutate: $(READY) ## change the kit in random places and see whether the tests no
 	$(PY) -m benchmarks.mutation $(ROOM) --jobs $(WORKERS) $(addprefix --count ,$(COUNT)) $(addprefix --seed ,$(SEED)) $(addprefix --only ,$(ONLY))
 
 fuzz: $(READY) ## values, files and command lines that nobody would type: make fuzz EXAMPLES=2000 (of each test, other ones in every run)
-	EXAMPLES=$(or $(EXAMPLES),2000) $(PY) -m pytest -q -p no:nbval --hypothesis-profile fuzz --timeout 0 -n $(WORKERS) tests/fuzz
+	EXAMPLES=$(or $(EXAMPLES),2000) $(PY) -m pytest -q -p no:nbval --hypothesis-profile fuzz --timeout 0 -n $(WORKERS) -m fuzz tests
 
 links: $(READY) ## in a fork: links to Colab, Binder and its pages in README and lessons (REPO=owner/name)
 	$(PY) -m cs336kit lessons links $(REPO)

@@ -3,12 +3,13 @@
 import gc
 import io
 import os
+import re
 import sys
 from importlib.util import find_spec
 
 import pytest
 
-from cs336kit import _journal
+from cs336kit import journal as _journal
 
 # One thread each, here and in the kernels that inherit this: sums depend on how many threads share them.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONHASHSEED="0")
@@ -47,12 +48,28 @@ def pytest_collection():
         gc.enable()
 
 
+def pytest_ignore_collect(collection_path):
+    """Where torch is hidden (make fast), a file that is marked to need it is not even imported, nor the settings of a folder."""
+    file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    if file.suffix == ".py" and file.is_file() and find_spec("torch") is None:
+        needs = r"^import torch$" if file.name == "conftest.py" else r"^pytestmark = .*mark\.torch\b"
+        return True if re.search(needs, file.read_text(encoding="utf-8"), re.MULTILINE) else None
+    return None
+
+
+def pytest_itemcollected(item):
+    """What make fast and make plans have run, make test need not run again."""
+    apart = any(f"/tests/{folder}/" in item.path.as_posix() for folder in ("kit", "plan"))
+    if apart and item.get_closest_marker("torch") is None:
+        item.add_marker("standard")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     """Hand the cells of notebooks to `course.verify`: the unit tests do without it, and without torch."""
     report = yield
     if type(collector).__name__ == "IPyNbFile" and report.passed:
-        from cs336kit.course.verify import adopt
+        from cs336course.verify import adopt
 
         report.result = adopt(report.result)
     return report

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from cs336kit import predict
-from cs336kit._cli.arguments import Parser
-from cs336kit.predict._common.checks import known
-from cs336kit.predict._families import FAMILIES
-from cs336kit.predict._families.fields import field_table
+from cs336kit.command.arguments import Parser
+from cs336kit.predict.checks import known
+from cs336kit.predict.families import FAMILIES
+from cs336kit.predict.families.fields import field_table
 
 #: Below every published window, so that transformers' caches (window − 1 tokens) and ours agree.
 BATCH, SEQUENCE = 2, 96

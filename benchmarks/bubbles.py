@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.distributed import pipelining
 
 from cs336kit import measure
-from cs336kit._cli.arguments import Parser
+from cs336kit.command.arguments import Parser
 from cs336kit.predict import Layout
-from cs336kit.predict._common.grid import as_text
+from cs336kit.predict.grid import as_text
 
 SCHEDULES = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B}
 MICROBATCHES = (2, 4, 8)

@@ -27,10 +27,10 @@ import torch
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
-from cs336kit import _journal
-from cs336kit._cli.arguments import Parser
-from cs336kit.course import cells as kind
-from cs336kit.course.lessons import NOTEBOOKS, find, read
+from cs336course import cells as kind
+from cs336course.lessons import NOTEBOOKS, find, read
+from cs336kit import journal as _journal
+from cs336kit.command.arguments import Parser
 
 KERNELS = (1, 2, 4)
 #: The one that takes most memory, and the one that starts processes.

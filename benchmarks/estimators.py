@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cs336kit import lm, measure, predict
-from cs336kit._cli.arguments import Parser
+from cs336kit.command.arguments import Parser
 from cs336kit.predict import MODELS, TransformerConfig
 from cs336kit.predict.accounting import forget
 from cs336kit.teach.tables import Table

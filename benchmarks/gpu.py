@@ -20,9 +20,9 @@ import torch
 from benchmarks.gpu_rows import Run
 from benchmarks.gpu_stages import STAGES
 from cs336kit import measure
-from cs336kit._replacing import replacing
+from cs336kit.files import replacing
 from cs336kit.measure.recorded import RECORDS, check_record
-from cs336kit.predict._common.checks import known
+from cs336kit.predict.checks import known
 
 #: A rehearsal shrinks the work, and a busy machine takes long to start a process.
 TINY_SECONDS = 120

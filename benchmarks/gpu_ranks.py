@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from benchmarks.gpu_rows import Run, row
 from cs336kit import measure
-from cs336kit.predict._writing.collectives import ring_bytes
+from cs336kit.predict.engine.collectives import ring_bytes
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit import predict
-from cs336kit._cli.arguments import Parser
-from cs336kit.predict._families import FAMILIES
-from cs336kit.predict._families.fields import IRRELEVANT
+from cs336kit.command.arguments import Parser
+from cs336kit.predict.families import FAMILIES
+from cs336kit.predict.families.fields import IRRELEVANT
 
 FILE = Path(predict.__file__).with_name("hf_fields.json")
 

@@ -24,8 +24,8 @@ from benchmarks.fake_cuda import UNSEEN, autocast, cuda
 from cs336kit import measure
 from cs336kit.predict import DEVICES, Device, TransformerConfig, from_hf, saved_activation_bytes
 from cs336kit.predict import POLICIES as PRECISIONS
-from cs336kit.predict._common.checks import known
-from cs336kit.predict._common.grid import as_text
+from cs336kit.predict.checks import known
+from cs336kit.predict.grid import as_text
 
 
 class Sizes(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cs336kit._cli.arguments import Parser, count
+from cs336kit.command.arguments import Parser, count
 from cs336kit.predict import (
     MODELS,
     POLICIES,
@@ -27,8 +27,8 @@ from cs336kit.predict import (
     step_peak,
     step_seconds,
 )
-from cs336kit.predict._common.grid import as_text
-from cs336kit.predict._walking.states import whole_elements
+from cs336kit.predict.engine.states import whole_elements
+from cs336kit.predict.grid import as_text
 from cs336kit.predict.layouts import STAGES, divisors
 
 STATES = ("parameters", "optimizer state", "master weights")

@@ -36,19 +36,26 @@ from benchmarks.mutants import Mutant, mutants
 ROOT = Path(__file__).parents[1]
 EQUIVALENT = ROOT / "tests" / "mutants.toml"
 KEPT = ROOT / "build" / "mutation"
+#: The folder of each room's code.
+CODE = {room: f"cs336kit/{room}" for room in ("predict", "lm", "measure", "teach")} | {
+    "plan": "cs336plan",
+    "course": "cs336course",
+}
 #: Where the tests of each room stand, beside those of all public names.
 TESTS = {
     room: (*folders, "tests/test_public_names")
     for room, folders in {
-        "predict": ("tests/fast", "tests/plans", "tests/torch/predict", "tests/claims"),
-        "lm": ("tests/torch/lm", "tests/claims"),
-        "measure": ("tests/torch/measure", "tests/claims"),
-        "teach": ("tests/torch/teach",),
+        "predict": ("tests/kit/predict", "tests/plan", "tests/claims"),
+        "lm": ("tests/kit/lm", "tests/claims"),
+        "measure": ("tests/kit/measure", "tests/claims"),
+        "teach": ("tests/kit/teach",),
+        "plan": ("tests/plan",),
         "course": (
+            "tests/course",
             "tests/notebooks",
-            "tests/fast/test_journal",
+            "tests/kit/test_journal",
             "tests/claims/test_claims_page",
-            "tests/torch/teach/test_exercise_commands",
+            "tests/kit/teach/test_exercise_commands",
         ),
     }.items()
 }
@@ -68,7 +75,9 @@ class Record:
     """Which tests execute which lines of a room, and how long each takes."""
 
     def __init__(self, room: str, files: list[str], jobs: int) -> None:
-        files = [name for name in files if re.match(r"(cs336kit/|tests/|conftest).*\.(py|json|yml)$", name)]
+        files = [
+            name for name in files if re.match(r"(cs336(kit|plan|course)/|tests/|conftest).*\.(py|json|yml)$", name)
+        ]
         data, report = _recorded(room, files, jobs)
         # No test of the kit is in a class.
         cases = {f"{case.get('file')}::{case.get('name')}": case for case in ElementTree.parse(report).iter("testcase")}
@@ -124,7 +133,7 @@ def _recorded(room: str, files: list[str], jobs: int) -> tuple[Path, Path]:
         tests = [name for name in tests if Path(name).stem not in _LEFT_OUT]
         waiting = report.with_suffix(".part")
         options = ["-q", "-p", "no:nbval", "-n", str(jobs), "--dist", "loadfile", "-o", "junit_family=xunit1"]
-        options += [f"--junitxml={waiting}", f"--cov=cs336kit/{room}", "--cov-context=test", "--cov-report="]
+        options += [f"--junitxml={waiting}", f"--cov={CODE[room]}", "--cov-context=test", "--cov-report="]
         print(f"recording which tests of {room} execute which lines", flush=True)
         settings = {**os.environ, "COVERAGE_FILE": str(data)}
         done = subprocess.run([sys.executable, "-m", "pytest", *options, *tests], cwd=ROOT, env=settings, check=False)
@@ -223,7 +232,7 @@ def main(rooms: list[str], count: int, seed: int, jobs: int, only: str, limit: f
     )
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs, "", _copied, (folder, files)) as pool:
         for room in rooms:
-            modules = [name for name in files if re.fullmatch(rf"cs336kit/{room}/.*(?:{only}).*\.py", name)]
+            modules = [name for name in files if re.fullmatch(rf"{CODE[room]}/.*(?:{only}).*\.py", name)]
             every = [mutant for name in modules for mutant in mutants(name, (ROOT / name).read_text(encoding="utf-8"))]
             drawn = random.Random(seed).sample(every, min(count, len(every)))
             record, words = Record(room, files, jobs), []

@@ -15,10 +15,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from cs336kit._cli.arguments import Parser
-from cs336kit.predict import Question, ServingQuestion, TransformerConfig, model, plan, serve, training_flops
-from cs336kit.predict._planner.chip import peak_of
-from cs336kit.predict._planner.find import largest_batch
+from cs336kit.command.arguments import Parser
+from cs336kit.predict import TransformerConfig, model, training_flops
+from cs336kit.predict.chip import peak_of
+from cs336plan import Question, ServingQuestion, plan, serve
+from cs336plan.training.find import largest_batch
 
 TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 GIB = 2**30

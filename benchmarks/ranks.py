@@ -17,7 +17,7 @@ from cs336kit import lm, measure
 from cs336kit._torch import local
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import Layout, TransformerConfig, peak_moments, program, saved_activation_bytes, step_peak
-from cs336kit.predict._walking.states import gradient_bytes
+from cs336kit.predict.engine.states import gradient_bytes
 from cs336kit.predict.wires import sent
 
 GPT = TransformerConfig(layers=4, d_model=32, heads=4, vocab=64, context=32)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
-from cs336kit._cli.arguments import Parser
-from cs336kit.predict._common.checks import known
+from cs336kit.command.arguments import Parser
+from cs336kit.predict.checks import known
 
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "build" / "steady"

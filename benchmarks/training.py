@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cs336kit import measure
-from cs336kit._cli.arguments import Parser
+from cs336kit.command.arguments import Parser
 from cs336kit.lm import AdamW, Batches, DecoderOnly, TokenFile, cross_entropy, get_batch, precision, train
 from cs336kit.predict import TransformerConfig
 

@@ -6,6 +6,6 @@ import sys
 if sys.version_info < (3, 11):  # noqa: UP036
     sys.exit("cs336kit needs Python 3.11 or newer, and this is %d.%d." % sys.version_info[:2])  # noqa: UP031
 
-from cs336kit.cli import main
+from cs336kit.command import main
 
 sys.exit(main())

@@ -18,8 +18,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import cs336kit
-from cs336kit.course import links
-from cs336kit.course.lessons import OPENS, every, generated
+from cs336course import links
+from cs336course.lessons import OPENS, every, generated
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -35,7 +35,7 @@ PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().
 
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 #: The tiers of the tests; a folder that is not among them has to be added to CONTRIBUTING and here.
-TIERS = {"fast", "plans", "torch", "notebooks", "claims", "browser", "slow", "fuzz"}
+TIERS = {"kit", "plan", "course", "benchmarks", "notebooks", "claims", "browser", "wheel"}
 
 
 def names(*extras):
@@ -66,11 +66,12 @@ def _takes(found, python):
 def test_the_kit_requires_nothing_and_its_extras_hold_what_their_rooms_import():
     assert PYPROJECT["project"]["dependencies"] == []
     assert (EXTRAS["lessons"][0], EXTRAS["lab"][0]) == ("cs336kit[torch]", "cs336kit[lessons]")
-    offered = {"lm": names("torch"), "measure": names("torch"), "teach": names("torch", "lessons")}
-    offered["course"] = offered["teach"] | names("lab", "test", "site", "grade")
+    offered = {"cs336kit/lm": names("torch"), "cs336kit/measure": names("torch")}
+    offered |= dict.fromkeys(("cs336kit/teach", "cs336kit/lessons"), names("torch", "lessons"))
+    offered["cs336course"] = names("torch", "lessons", "lab", "test", "site", "grade")
     for room, packages in offered.items():
         modules_needed = {name.split(".")[0] for path in modules(room) for name in imported(path)}
-        needed = modules_needed - sys.stdlib_module_names - {"cs336kit"}
+        needed = modules_needed - sys.stdlib_module_names - {"cs336kit", "cs336plan", "cs336course"}
         assert {DISTRIBUTIONS.get(name, canonicalize_name(name)) for name in needed} <= packages, room
 
 
@@ -86,7 +87,7 @@ def test_conda_and_binder_install_the_lab_in_the_pinned_versions():
 
 
 def modules(room):
-    return sorted((ROOT / "cs336kit" / room).rglob("*.py"))
+    return sorted((ROOT / room).rglob("*.py"))
 
 
 def imported(path):
@@ -98,7 +99,7 @@ def imported(path):
             yield node.module
 
 
-@pytest.mark.parametrize("path", modules("predict"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", modules("cs336kit/predict"), ids=lambda path: path.stem)
 def test_predict_needs_the_standard_library_alone(path):
     for name in imported(path):
         # numpy searches for the best order of an einsum, when asked for, and is named as missing where it is.
@@ -120,6 +121,9 @@ def test_the_course_has_its_rooms_and_no_other_folder():
     ).stdout.splitlines()
     assert {path.split("/")[0] for path in tracked if "/" in path} <= {
         "cs336kit",
+        "cs336plan",
+        "cs336course",
+        "docs",
         "notebooks",
         "benchmarks",
         "tests",
@@ -128,7 +132,7 @@ def test_the_course_has_its_rooms_and_no_other_folder():
         ".jupyter",
     }
     rooms = {path.split("/")[1] for path in tracked if path.startswith("cs336kit/") and path.count("/") > 1}
-    assert rooms == {"predict", "lm", "measure", "teach", "course", "records", "_cli", "_torch"}
+    assert rooms == {"predict", "lm", "measure", "teach", "lessons", "records", "command", "_torch"}
 
 
 def test_no_file_and_no_folder_of_tests_is_left_out(pytestconfig):
@@ -181,12 +185,16 @@ BY_NAME = {
     "pytest-cov": "make coverage",
     "pytest-timeout": "the settings of pytest",
     "pytest-xdist": "make test",
-    "setuptools": "tests/slow/test_wheel.py, which builds without a network",
+    "setuptools": "tests/wheel/test_wheel.py, which builds without a network",
 }
 
 
 def test_nothing_is_required_that_nobody_needs():
-    files = [path for room in ("cs336kit", "benchmarks", "tests") for path in (ROOT / room).rglob("*.py")]
+    files = [
+        path
+        for room in ("cs336kit", "cs336plan", "cs336course", "benchmarks", "tests")
+        for path in (ROOT / room).rglob("*.py")
+    ]
     found = {name.split(".")[0] for path in files for name in imported(path) if name}
     used = {DISTRIBUTIONS.get(name, canonicalize_name(name)) for name in found}
     assert names("torch", "lessons", "lab", "test", "site", "grade") - used == {*BY_NAME}

@@ -3,7 +3,7 @@
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from cs336kit.course.refresh import refresh
+from cs336course.refresh import refresh
 
 CELLS = (
     ("text", 'print("gradients", 2 + 4)', []),

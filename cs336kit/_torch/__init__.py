@@ -1,6 +1,6 @@
 """The unstable parts of torch that the instruments and fp8 use: private names occur in this folder and nowhere else.
 
-`tests/torch/measure/test_torch.py` has a test for each, which tells what broke if an upgrade of torch changes it.
+`tests/kit/measure/test_torch.py` has a test for each, which tells what broke if an upgrade of torch changes it.
 """
 
 import sys

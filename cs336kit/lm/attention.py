@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cs336kit.lm._shapes import Float
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
-from cs336kit.predict._common.checks import fraction, known, one_of, positive_int, positive_number
+from cs336kit.predict.checks import fraction, known, one_of, positive_int, positive_number
 
 #: How attention is computed: step by step, or with torch's scaled_dot_product_attention.
 ATTENTION = ("eager", "sdpa")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cs336kit.lm._shapes import Float, Shaped
 from cs336kit.predict import TransformerConfig
-from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.predict.checks import known, positive_int
 
 
 def _copy(x: Tensor) -> Tensor:

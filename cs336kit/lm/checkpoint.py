@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 
-from cs336kit._replacing import followed, replacing
+from cs336kit.files import followed, replacing
 from cs336kit.lm import optimizer_state
 from cs336kit.lm.runs import rng_state, set_rng_state
 from cs336kit.lm.whole_file import keep_older, save_beside
 from cs336kit.predict import Breakdown
-from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int
+from cs336kit.predict.checks import boolean, non_negative_int, positive_int
 
 FORMAT = "cs336kit checkpoint 1"
 PARTS = {"step", "model", "optimizer", "optimizer_class", "data", "policy", "extra", "rng"}

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from cs336kit.lm.models import LLAMA, DecoderOnly, Llama, check_buildable
 from cs336kit.predict import TransformerConfig
-from cs336kit.predict._common.checks import known
-from cs336kit.predict._families.fields import SAMPLING
+from cs336kit.predict.checks import known
+from cs336kit.predict.families.fields import SAMPLING
 from cs336kit.predict.hugging_face import read_hf
 from cs336kit.predict.transformer import OPTIONS
 

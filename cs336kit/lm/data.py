@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cs336kit.lm.tokens import TokenFile
-from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict.checks import positive_int
 
 #: Number of different tokens of the byte-level tokenizer.
 BYTE_VOCAB = 256

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cs336kit import _torch
 from cs336kit.lm.layers import Linear
-from cs336kit.predict._common.checks import boolean
+from cs336kit.predict.checks import boolean
 
 #: The two formats as torch's element types.
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2

@@ -7,7 +7,7 @@ from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.caches import KVCache
 from cs336kit.lm.models import DecoderOnly, check_tokens
 from cs336kit.lm.runs import evaluating
-from cs336kit.predict._common.checks import fraction, positive_int, positive_number
+from cs336kit.predict.checks import fraction, positive_int, positive_number
 
 
 def check_choices(temperature: float, top_k: int | None, top_p: float | None) -> None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from cs336kit.predict._common.checks import known, positive_int, positive_number
+from cs336kit.predict.checks import known, positive_int, positive_number
 from cs336kit.predict.truncated_normal import fraction_cut
 
 Random: TypeAlias = torch.Generator | None

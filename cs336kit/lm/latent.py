@@ -12,7 +12,7 @@ from cs336kit.lm._shapes import Float
 from cs336kit.lm.attention import ATTENTION, attention, beside_heads, bias_names, causal_mask, check_mask
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.layers import PAIRS, Linear, RMSNorm, module_or_none, rope
-from cs336kit.predict._common.checks import at_most, fraction, non_negative_int, one_of, positive_int
+from cs336kit.predict.checks import at_most, fraction, non_negative_int, one_of, positive_int
 
 
 class LatentAttention(nn.Module):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cs336kit.predict._common.checks import fraction, positive_int, positive_number
+from cs336kit.predict.checks import fraction, positive_int, positive_number
 from cs336kit.predict.scaling import balance
 
 #: Give up after this many resamples that cannot be fitted, per resample that is wanted.

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cs336kit.lm._shapes import Float, Int
-from cs336kit.predict._common.checks import (
+from cs336kit.predict.checks import (
     boolean,
     fraction,
     known,

@@ -13,7 +13,7 @@ from cs336kit.lm.blocks import Block, make_norm
 from cs336kit.lm.caches import KVCache
 from cs336kit.lm.layers import ACTIVATIONS, Embedding, Linear, rope_tables
 from cs336kit.predict import TransformerConfig
-from cs336kit.predict._common.checks import boolean, one_of, positive_int
+from cs336kit.predict.checks import boolean, one_of, positive_int
 
 #: What makes a configuration a Llama: field of TransformerConfig → the value that it must have.
 LLAMA = {"norm": "rmsnorm", "positions": "rope", "mlp": "swiglu"}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from cs336kit.predict._common.checks import boolean, non_negative_number, shown
+from cs336kit.predict.checks import boolean, non_negative_number, shown
 
 Group = dict[str, Any]
 

@@ -18,7 +18,7 @@ from cs336kit.lm.stages import Stage, schedule_of, tie
 from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, check_divisible, cut_of, divide
 from cs336kit.lm.zero import ShardedOptimizer
 from cs336kit.predict import Layout
-from cs336kit.predict._common.checks import boolean, positive_number
+from cs336kit.predict.checks import boolean, positive_number
 from cs336kit.predict.layouts import as_layout, check_layout
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]

@@ -11,7 +11,7 @@ from cs336kit import _torch
 from cs336kit.lm.float8 import transformer_engine, use_float8, use_transformer_engine
 from cs336kit.predict import POLICIES as TYPES
 from cs336kit.predict import PrecisionPolicy
-from cs336kit.predict._common.checks import known, non_negative_int, positive_int, positive_number
+from cs336kit.predict.checks import known, non_negative_int, positive_int, positive_number
 
 _TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

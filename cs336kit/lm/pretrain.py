@@ -19,8 +19,8 @@ from cs336kit.lm.precision import precision as policy_of
 from cs336kit.lm.runs import seed_everything
 from cs336kit.lm.tokens import TokenFile
 from cs336kit.lm.training import clip_gradients, cosine_schedule, mean_loss, train
-from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int, positive_number
 from cs336kit.predict.accounting import parameters, training_flops
+from cs336kit.predict.checks import boolean, non_negative_int, positive_int, positive_number
 from cs336kit.predict.layouts import Layout
 from cs336kit.predict.transformer import TransformerConfig
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cs336kit.predict._common.checks import boolean, non_negative_int
+from cs336kit.predict.checks import boolean, non_negative_int
 
 
 def seed_everything(seed: int) -> None:

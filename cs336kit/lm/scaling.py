@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from cs336kit.lm.laws import LossLaw, Minimum, PowerLaw, line, positive, resampled
-from cs336kit.predict._common.checks import fraction, positive_int, positive_number
+from cs336kit.predict.checks import fraction, positive_int, positive_number
 
 #: Where the Huber loss turns from quadratic to linear, in ln of the loss; Hoffmann et al. 2022, section D.2.
 DELTA = 1e-3

@@ -10,7 +10,7 @@ from cs336kit.lm.caches import KVCache
 from cs336kit.lm.generation import check_choices, check_prompt, probabilities
 from cs336kit.lm.models import DecoderOnly
 from cs336kit.lm.runs import evaluating
-from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict.checks import positive_int
 
 
 class Speculated(NamedTuple):

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from cs336kit._replacing import write_whole
+from cs336kit.files import write_whole
 from cs336kit.lm.pretrain import Pretraining, pretrain, small_llama
-from cs336kit.predict._common.checks import positive_int, positive_number
 from cs336kit.predict.accounting import training_flops, without_embeddings
+from cs336kit.predict.checks import positive_int, positive_number
 from cs336kit.predict.transformer import TransformerConfig
 
 #: The course's sweep, as `cs336kit sweep` wrote it.

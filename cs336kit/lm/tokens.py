@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cs336kit._replacing import replacing
+from cs336kit.files import replacing
 from cs336kit.lm.runs import ProgressBar
-from cs336kit.predict._common.checks import at_most, boolean, non_negative_int, positive_int
+from cs336kit.predict.checks import at_most, boolean, non_negative_int, positive_int
 
 MAGIC = b"CS336TOK"
 VERSION = 1

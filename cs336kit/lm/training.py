@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.precision import Policy
 from cs336kit.lm.runs import ProgressBar, evaluating
-from cs336kit.predict._common.checks import boolean, non_negative_int, positive_int, positive_number
+from cs336kit.predict.checks import boolean, non_negative_int, positive_int, positive_number
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

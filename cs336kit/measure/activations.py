@@ -8,8 +8,8 @@ import torch
 from cs336kit.measure._trace import SavedTensor, Trace
 from cs336kit.measure.device import runnable
 from cs336kit.predict import Breakdown
-from cs336kit.predict._common.checks import several
-from cs336kit.predict._common.grid import as_html, as_text
+from cs336kit.predict.checks import several
+from cs336kit.predict.grid import as_html, as_text
 
 
 class SavedActivations(Breakdown):

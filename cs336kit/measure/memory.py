@@ -11,7 +11,7 @@ from cs336kit.measure._trace import LiveStorages
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.device import runnable
 from cs336kit.predict import Breakdown
-from cs336kit.predict._common.checks import positive_int
+from cs336kit.predict.checks import positive_int
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from cs336kit.measure.device import device, device_name
 from cs336kit.measure.seconds import Timing
 from cs336kit.predict import Accelerator, Breakdown, accelerator
-from cs336kit.predict._common.checks import positive_number
+from cs336kit.predict.checks import positive_number
 from cs336kit.predict.hardware import PRECISIONS
 
 #: dtype → the precision of its peak. fp32 products run in tf32 if torch is allowed to.

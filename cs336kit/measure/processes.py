@@ -22,7 +22,7 @@ import torch
 
 from cs336kit._torch import operation_name
 from cs336kit.measure.device import device as _device
-from cs336kit.predict._common.checks import positive_int, positive_number
+from cs336kit.predict.checks import positive_int, positive_number
 
 LAUNCHER = Path(__file__).with_name("_launch.py")
 #: Seconds within which all ranks must have joined: they import torch meanwhile, and the machine may be busy.

@@ -10,7 +10,7 @@ from cs336kit import _torch
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.seconds import Timing, seconds
 from cs336kit.predict import Cost, matmul_flops
-from cs336kit.predict._common.checks import known, positive_int
+from cs336kit.predict.checks import known, positive_int
 
 #: Precision → the dtype of the operands, and whether fp32 products may run in tf32.
 PRECISIONS = {

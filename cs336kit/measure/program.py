@@ -13,8 +13,8 @@ from cs336kit._torch.flops import flop_counter
 from cs336kit.measure._trace import OUTSIDE, Frame, LiveStorages, SavedTensor, Trace
 from cs336kit.measure.device import runnable
 from cs336kit.measure.memory import no_gradients
-from cs336kit.predict._common.checks import boolean
-from cs336kit.predict._common.grid import as_html, as_text
+from cs336kit.predict.checks import boolean
+from cs336kit.predict.grid import as_html, as_text
 
 #: What is counted of an operation while it runs.
 _COUNTED = ("flops", "backward_flops", "output_bytes", "backward_bytes")

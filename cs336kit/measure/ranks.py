@@ -11,8 +11,8 @@ from torch import Tensor
 
 from cs336kit._torch.collectives import Collectives, rank_values, start_fake_ranks, start_local_ranks
 from cs336kit.predict import ring_bytes
-from cs336kit.predict._common.checks import positive_int
-from cs336kit.predict._common.grid import as_html, as_text
+from cs336kit.predict.checks import positive_int
+from cs336kit.predict.grid import as_html, as_text
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.device import runnable
-from cs336kit.predict._common.checks import positive_int, positive_number
+from cs336kit.predict.checks import positive_int, positive_number
 
 #: A clock cannot resolve shorter batches of calls; calls are grouped until a batch takes this long.
 SHORTEST_BATCH_SECONDS = 1e-4

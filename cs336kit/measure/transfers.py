@@ -7,7 +7,7 @@ import torch
 
 from cs336kit.measure.device import device as _device
 from cs336kit.measure.seconds import Timing, seconds
-from cs336kit.predict._common.checks import boolean, positive_int
+from cs336kit.predict.checks import boolean, positive_int
 
 DIRECTIONS = ("host to device", "device to host", "device to device", "host to host")
 

@@ -7,13 +7,23 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import known, positive_int
-from cs336kit.predict._products import computed_again, products
-from cs336kit.predict._writing.collectives import OF_EXPERTS
-from cs336kit.predict.operations import ELEMENT_BYTES, HOST_INDICES, INDICES, Item, Op, Repeat, Storage, blocks, shapes
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.checks import known, positive_int
+from cs336kit.predict.engine.collectives import OF_EXPERTS
+from cs336kit.predict.engine.operations import (
+    ELEMENT_BYTES,
+    HOST_INDICES,
+    INDICES,
+    Item,
+    Op,
+    Repeat,
+    Storage,
+    blocks,
+    shapes,
+)
+from cs336kit.predict.engine.products import computed_again, products
+from cs336kit.predict.engine.programs import _as_transformers, _program, model_leaves, program
 from cs336kit.predict.precision import PrecisionPolicy
-from cs336kit.predict.programs import _as_transformers, _program, model_leaves, program
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 # -- parameters ------------------------------------------------------------------------------------------------------

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cs336kit.predict._common.checks import boolean, positive_int, shown
-from cs336kit.predict._walking.ledger import Ledger
-from cs336kit.predict._walking.states import state_requests, temporary_requests
-from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.allocator import LT_WORKSPACE_BYTES, WORKSPACE_BYTES, Block, CachingAllocator
+from cs336kit.predict.checks import boolean, positive_int, shown
 from cs336kit.predict.devices import device as device_of
+from cs336kit.predict.engine.ledger import Ledger
+from cs336kit.predict.engine.operations import ELEMENT_BYTES, HOST_INDICES, Gradient, Op, Program, Storage
+from cs336kit.predict.engine.programs import program
+from cs336kit.predict.engine.states import state_requests, temporary_requests
+from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.layouts import as_layout
-from cs336kit.predict.operations import ELEMENT_BYTES, HOST_INDICES, Gradient, Op, Program, Storage
 from cs336kit.predict.optimizers import optimizer_spec
-from cs336kit.predict.programs import program
 from cs336kit.predict.training import both_passes
 from cs336kit.predict.transformer import TransformerConfig
 

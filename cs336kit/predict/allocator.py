@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cs336kit.predict._common.checks import non_negative_int, positive_int, shown
+from cs336kit.predict.checks import non_negative_int, positive_int, shown
 
 KIB, MIB = 2**10, 2**20
 #: Every block is a multiple of this.

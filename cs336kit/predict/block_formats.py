@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cs336kit.predict._common.checks import one_of, positive_int, positive_number, shown
+from cs336kit.predict.checks import one_of, positive_int, positive_number, shown
 from cs336kit.predict.number_format import NumberFormat
 
 

@@ -3,7 +3,7 @@
 Each row is a rule of torch 2.13. What is saved was observed with saved-tensor hooks, on CUDA with fake tensors (which need
 no GPU). No hook shows the temporary tensors of CUDA's kernels (`forward`, `backward`, `embedding`): they are computed
 from the kernels' sources, and with them an H100 and an H200 requested what `predict.step_allocation` says, to the byte,
-in 192 steps (tests/slow/test_records.py). Partial sums of columns (gradients of biases and norms) and cuDNN's workspaces
+in 192 steps (tests/benchmarks/test_records.py). Partial sums of columns (gradients of biases and norms) and cuDNN's workspaces
 are left out.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cs336kit.predict._common.checks import boolean, known
+from cs336kit.predict.checks import boolean, known
 
 if TYPE_CHECKING:
-    from cs336kit.predict.operations import Tensor
+    from cs336kit.predict.engine.operations import Tensor
 
 
 def _nothing(q: "Tensor", k: "Tensor") -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cs336kit.predict._common.checks import positive_int, shown
+from cs336kit.predict.checks import positive_int, shown
 
 #: The search tries every order: 2,700 for six operands, 1,587,600 for eight.
 MOST_OPERANDS = 7

@@ -1,10 +1,10 @@
 """Published estimates of a Transformer's FLOPs and bytes, kept as they are so that their errors can be seen."""
 
-from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import boolean, positive_int
 from cs336kit.predict.accounting import parameters, without_embeddings
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.checks import boolean, positive_int
+from cs336kit.predict.engine.programs import check_sizes
 from cs336kit.predict.napkin import six_nd
-from cs336kit.predict.programs import check_sizes
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 

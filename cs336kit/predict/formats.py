@@ -3,8 +3,8 @@
 from types import MappingProxyType
 from typing import Any
 
-from cs336kit.predict._common.checks import known
 from cs336kit.predict.block_formats import BlockFormat
+from cs336kit.predict.checks import known
 from cs336kit.predict.number_format import NumberFormat
 
 

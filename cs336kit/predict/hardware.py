@@ -8,8 +8,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cs336kit.predict._common.checks import boolean, known, one_of
-from cs336kit.predict._common.data import data
+from cs336kit.predict.checks import boolean, known, one_of
+from cs336kit.predict.data import data
 
 if TYPE_CHECKING:
     from datetime import date

@@ -6,10 +6,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from cs336kit.predict._common.checks import shown
-from cs336kit.predict._families import FAMILIES, LACKING, OTHER_NAMES
-from cs336kit.predict._families.fields import Fields, storage
-from cs336kit.predict._names import known_as
+from cs336kit.predict.checks import shown
+from cs336kit.predict.families import FAMILIES, LACKING, OTHER_NAMES
+from cs336kit.predict.families.fields import Fields, storage
+from cs336kit.predict.names import known_as
 from cs336kit.predict.transformer import TransformerConfig
 
 

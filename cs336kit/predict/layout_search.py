@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import at_most, boolean, finite_results, positive_int, positive_number
-from cs336kit.predict._links import NODE
-from cs336kit.predict._settle import LARGEST
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.checks import at_most, boolean, finite_results, positive_int, positive_number
+from cs336kit.predict.engine.programs import check_sizes, whole_blocks
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout, divisors
+from cs336kit.predict.links import NODE
 from cs336kit.predict.precision import PrecisionPolicy, policy
-from cs336kit.predict.programs import check_sizes, whole_blocks
+from cs336kit.predict.settle import LARGEST
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
 from cs336kit.predict.wires import StepSeconds, cluster_of, seconds_of, stage_programs

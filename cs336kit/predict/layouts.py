@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isqrt, prod
 
-from cs336kit.predict._common.checks import checked, known, positive_int, shown
+from cs336kit.predict.checks import checked, known, positive_int, shown
 from cs336kit.predict.transformer import TransformerConfig
 
 #: What each word of a layout means; also the table of allowed words.

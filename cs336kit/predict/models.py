@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from cs336kit.predict._names import found, of_course, published, unknown
 from cs336kit.predict.hugging_face import read_hf
+from cs336kit.predict.names import found, of_course, published, unknown
 from cs336kit.predict.transformer import TransformerConfig
 
 

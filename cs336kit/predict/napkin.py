@@ -3,9 +3,9 @@
 Symbols: P parameters, N tokens. One FLOP is one multiply or one add. Time is in days of 86,400 seconds.
 """
 
-from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import boolean, count, finite_results, fraction, positive_int, positive_number
-from cs336kit.predict.operations import ELEMENT_BYTES
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.checks import boolean, count, finite_results, fraction, positive_int, positive_number
+from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import OPTIMIZERS, optimizer_spec
 from cs336kit.predict.precision import PrecisionPolicy, policy
 

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from numbers import Integral, Real
 
-from cs336kit.predict._common.checks import checked, non_negative_int, one_of, shown
+from cs336kit.predict.checks import checked, non_negative_int, one_of, shown
 
 #: Where a format has its NaN. ieee: the top exponent field, where a zero fraction means infinity; all_ones: for each sign, the
 #: code whose bits are all one; none: nowhere. Only ieee has infinities.

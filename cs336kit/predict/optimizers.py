@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
-from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import (
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.checks import (
     boolean,
     known,
     non_negative_int,
@@ -15,7 +15,7 @@ from cs336kit.predict._common.checks import (
     several,
     shown,
 )
-from cs336kit.predict.operations import ELEMENT_BYTES
+from cs336kit.predict.engine.operations import ELEMENT_BYTES
 
 #: A step counter, or another scalar that torch keeps for each parameter tensor, is a 0-d fp32 tensor.
 SCALAR_BYTES = 4

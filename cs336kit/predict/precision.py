@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cs336kit.predict._common.checks import known
+from cs336kit.predict.checks import known
 
 
 @dataclass(frozen=True)

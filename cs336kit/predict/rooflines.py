@@ -7,14 +7,7 @@ between the chip and its memory if every input is read once and every output is 
 
 from dataclasses import dataclass
 
-from cs336kit.predict._common.checks import (
-    finite_results,
-    non_negative_int,
-    one_of,
-    positive_int,
-    positive_number,
-    shown,
-)
+from cs336kit.predict.checks import finite_results, non_negative_int, one_of, positive_int, positive_number, shown
 from cs336kit.predict.hardware import PRECISIONS, Accelerator
 from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.napkin import matmul_flops

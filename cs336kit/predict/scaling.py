@@ -7,13 +7,13 @@ from itertools import pairwise
 from math import exp, log
 from typing import Any
 
-from cs336kit.predict._common.checks import positive_number
-from cs336kit.predict._common.data import data
-from cs336kit.predict._common.grid import as_text
-from cs336kit.predict._common.words import folded, short
 from cs336kit.predict.accounting import parameters as count_parameters
 from cs336kit.predict.accounting import without_embeddings
+from cs336kit.predict.checks import positive_number
+from cs336kit.predict.data import data
+from cs336kit.predict.grid import as_text
 from cs336kit.predict.transformer import TransformerConfig
+from cs336kit.predict.words import folded, short
 
 #: Raised whenever a key of the JSON output changes its meaning or is removed.
 OPTIMAL_SCHEMA = 1

@@ -1,6 +1,6 @@
 """Speculative decoding: tokens per pass of the target, and the speedup. Source: Leviathan et al. 2023, section 3."""
 
-from cs336kit.predict._common.checks import finite_results, fraction, non_negative_number, steps
+from cs336kit.predict.checks import finite_results, fraction, non_negative_number, steps
 
 
 def speculative_tokens(*, acceptance: float, guesses: int) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import product
 from operator import mul
 
-from cs336kit.predict._common.checks import non_negative_int, positive_int, shown
+from cs336kit.predict.checks import non_negative_int, positive_int, shown
 
 
 def _sizes(shape: Iterable[int], name: str = "shape") -> tuple[int, ...]:

@@ -8,20 +8,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import boolean, positive_int, positive_number
-from cs336kit.predict._layers import stages
-from cs336kit.predict._walking.gathered import REDUCING
-from cs336kit.predict._walking.ledger import Alive, Ledger
-from cs336kit.predict._walking.states import block_count, gradient_bytes, states, step_bytes
-from cs336kit.predict._walking.walk import Walk
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.checks import boolean, positive_int, positive_number
+from cs336kit.predict.engine.gathered import REDUCING
+from cs336kit.predict.engine.layers import stages
+from cs336kit.predict.engine.ledger import Alive, Ledger
+from cs336kit.predict.engine.operations import Program, Storage
+from cs336kit.predict.engine.programs import program
+from cs336kit.predict.engine.states import block_count, gradient_bytes, states, step_bytes
+from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.layouts import Layout, as_layout
-from cs336kit.predict.operations import Program, Storage
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import PrecisionPolicy
-from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Buckets that sharding (ZeRO stage 3, FSDP) splits over all ranks.

@@ -1,6 +1,6 @@
 """The speed of PCI Express, and what is gained if copies overlap with computation."""
 
-from cs336kit.predict._common.checks import boolean, finite_results, known, positive_int, positive_number
+from cs336kit.predict.checks import boolean, finite_results, known, positive_int, positive_number
 
 #: PCI Express: transfers per second and lane, and the share of bits that carry data (8b/10b, 128b/130b, FLIT).
 PCIE = {

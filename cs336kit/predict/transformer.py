@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from cs336kit.predict._common.checks import known, shown
-from cs336kit.predict._settle import BIASED, REQUIRED, settle
-from cs336kit.predict._settle import GATED as GATED
+from cs336kit.predict.checks import known, shown
+from cs336kit.predict.settle import BIASED, REQUIRED, settle
+from cs336kit.predict.settle import GATED as GATED
 
 
 @dataclass(frozen=True, kw_only=True)

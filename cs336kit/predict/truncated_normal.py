@@ -2,7 +2,7 @@
 
 import math
 
-from cs336kit.predict._common.checks import finite_number, finite_results, positive_number, shown
+from cs336kit.predict.checks import finite_number, finite_results, positive_number, shown
 
 #: The smallest part of a distribution, and of its variance, that is exact to four digits in spite of rounding.
 _LEAST = 1e-8

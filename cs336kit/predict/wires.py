@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from cs336kit.predict._common.breakdown import Breakdown
-from cs336kit.predict._common.checks import finite_results, fraction, positive_int, positive_number
-from cs336kit.predict._layers import stage_kinds, stages
-from cs336kit.predict._links import NODE, crosses, leaving, taken
-from cs336kit.predict._products import computed_again, products
-from cs336kit.predict._writing.collectives import GROUP, parameter_wires
-from cs336kit.predict._writing.collectives import ring_bytes as ring_bytes
+from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.checks import finite_results, fraction, positive_int, positive_number
+from cs336kit.predict.engine.collectives import GROUP, parameter_wires
+from cs336kit.predict.engine.collectives import ring_bytes as ring_bytes
+from cs336kit.predict.engine.layers import stage_kinds, stages
+from cs336kit.predict.engine.operations import Program, Wire
+from cs336kit.predict.engine.products import computed_again, products
+from cs336kit.predict.engine.programs import program
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout, as_layout
-from cs336kit.predict.operations import Program, Wire
+from cs336kit.predict.links import NODE, crosses, leaving, taken
 from cs336kit.predict.precision import PrecisionPolicy, policy
-from cs336kit.predict.programs import program
 from cs336kit.predict.transformer import TransformerConfig
 
 

@@ -2,9 +2,8 @@
 
 from cs336kit import _needs_torch as _needs_torch
 from cs336kit.teach import exercises, explorers, figures
-from cs336kit.teach.claims import claims
 from cs336kit.teach.comparison import compare
-from cs336kit.teach.configs import config_file
+from cs336kit.teach.content import named
 from cs336kit.teach.devices import on_gpu
 from cs336kit.teach.drills import drill
 from cs336kit.teach.folding import folded
@@ -36,6 +35,16 @@ __all__ = [
     "side_by_side",
     "table",
 ]
+
+#: Of the texts that several lessons share: name → where it is.
+_SHARED = {"claims": "claims:claims", "config_file": "configs:config_file"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _SHARED:
+        raise AttributeError(f"cs336kit.teach has no {name!r}")
+    value = globals()[name] = named(_SHARED[name])
+    return value
 
 
 def __dir__() -> list[str]:

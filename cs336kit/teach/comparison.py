@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from cs336kit._journal import is_number
-from cs336kit.predict._common.breakdown import Breakdown
+from cs336kit.journal import is_number
+from cs336kit.predict.breakdown import Breakdown
 from cs336kit.teach.numbers import UNITS, as_python, check_unit, text
 from cs336kit.teach.tables import Table
 

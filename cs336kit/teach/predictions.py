@@ -1,7 +1,7 @@
 """The reader's own predictions: `reveal` compares a guess with the answer, and `calibration` draws all guesses so far.
 
 What `reveal` shows is folded until a guess is made, by HTML's ``<details>``, which every front end of notebooks knows.
-Guesses are kept in one local file (:mod:`cs336kit._journal`), and the first guess at a question is the one that counts.
+Guesses are kept in one local file (:mod:`cs336kit.journal`), and the first guess at a question is the one that counts.
 """
 
 import os
@@ -13,8 +13,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from cs336kit import _journal
-from cs336kit._journal import is_number
+from cs336kit import journal as _journal
+from cs336kit.journal import is_number
 from cs336kit.teach.comparison import SOURCES
 from cs336kit.teach.figures.guesses import guesses_against_answers
 from cs336kit.teach.figures.style import Figure

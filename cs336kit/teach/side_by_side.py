@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from cs336kit.measure.program import TracedProgram
 from cs336kit.predict import Breakdown, Op, Program
-from cs336kit.predict._common.checks import known
-from cs336kit.predict.operations import Item, Repeat, operations
+from cs336kit.predict.checks import known
+from cs336kit.predict.engine.operations import Item, Repeat, operations
 from cs336kit.teach.comparison import compare
 from cs336kit.teach.tables import Table
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cs336kit.predict._common.grid import as_html, as_text
+from cs336kit.predict.grid import as_html, as_text
 from cs336kit.teach.numbers import text
 
 #: A number as it is written, with its unit or without.

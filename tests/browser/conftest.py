@@ -105,7 +105,7 @@ def desk(browser, tmp_path_factory):
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """The address of the whole site, built anew; test processes that run side by side share one."""
-    from cs336kit.course.site import build
+    from cs336course.site import build
 
     mine = tmp_path_factory.getbasetemp()
     # Side by side each process has a folder of its own, inside of this run's.

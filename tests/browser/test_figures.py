@@ -6,8 +6,8 @@ import pytest
 from jupyter_browser import serving
 from nbformat.sign import NotebookNotary
 
+from cs336course import lab
 from cs336kit import teach
-from cs336kit.course import lab
 
 ROOT = Path(__file__).parents[2]
 

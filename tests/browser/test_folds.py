@@ -8,8 +8,8 @@ import pytest
 from jupyter_browser import PATIENCE, TOKEN, files, opened, serving
 from nbformat.sign import NotebookNotary
 
-from cs336kit.course.cells import FOLD, FOLD_END
-from cs336kit.course.refresh import refresh
+from cs336course.cells import FOLD, FOLD_END
+from cs336course.refresh import refresh
 
 TOLD = FOLD + "It is a **dozen**, `4 * 3`, or $3 \\cdot 4$.\n\n- as a list" + FOLD_END
 CELLS = [

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from jupyter_browser import PATIENCE
 
-from cs336kit.course.copies import content
+from cs336course.copies import content
 
 ROOT = Path(__file__).parents[2]
 LESSON = "notebooks/00_napkin_math.ipynb"

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from jupyter_browser import opened, serving
 
-from cs336kit.course.refresh import refresh
+from cs336course.refresh import refresh
 from cs336kit.teach import exercises
 
 LESSON = """

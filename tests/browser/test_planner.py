@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from jupyter_browser import PATIENCE, files
 
-from cs336kit.cli import main
-from cs336kit.course.site import in_page, pyodide
-from cs336kit.teach.configs import config_file
+from cs336course.site import in_page, pyodide
+from cs336kit.command import main
+from cs336kit.lessons.configs import config_file
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(pyodide.__file__).parent

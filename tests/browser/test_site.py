@@ -8,10 +8,10 @@ import pytest
 from jupyter_browser import PATIENCE, files
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, writes
 
+from cs336course import cells as kind
+from cs336course.pages import metadata
+from cs336course.site import build, names
 from cs336kit import teach
-from cs336kit.course import cells as kind
-from cs336kit.course.pages import metadata
-from cs336kit.course.site import build, names
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "node_modules/axe-core/axe.min.js"
@@ -73,8 +73,8 @@ def folds(tmp_path_factory):
         cell.metadata = data
     (clone / "notebooks/00_folds.ipynb").write_text(writes(new_notebook(cells=cells)), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(names, "ROOMS", ())
-        patch.setattr("cs336kit.course.site.PAGES", clone)
+        patch.setattr(names, "ROOMS", {})
+        patch.setattr("cs336course.site.PAGES", clone)
         build(clone / "site", clone)
     with files(clone / "site") as address:
         yield f"{address}/notebooks/00_folds.html"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jupyter_browser import PATIENCE, files
 
-from cs336kit.course import lessons, roles, slides
+from cs336course import lessons, roles, slides
 
 #: No letter on a slide has fewer pixels, and no slide is drawn at a smaller multiple of its normal size; a page of a slide.
 READABLE, SMALLEST = 16, 0.75

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from cs336kit.course import claims_page
-from cs336kit.teach import claims
-from cs336kit.teach.claims import Claim, stored
+from cs336course import claims_page
+from cs336kit.lessons.claims import Claim, claims, stored
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def settles(id: str) -> Callable[[Callable[[], Outcome]], Callable[[], None]]:
     """
     known = {claim.id: claim for claim in claims()}
     if id not in known:
-        raise ValueError(f"the ledger has no claim {id!r}: take an id from cs336kit/teach/claims/<topic>.yml.")
+        raise ValueError(f"the ledger has no claim {id!r}: take an id from cs336kit/lessons/claims/<topic>.yml.")
 
     def as_test(function: Callable[[], Outcome]) -> Callable[[], None]:
         # Else the ledger would count the claim as settled, and no test would have compared its verdict with the outcome.

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from claims.settled import Cited, judge, near, outcome_of, settlements, settles
 
-from cs336kit.teach import claims
-from cs336kit.teach.claims import VERDICTS
+from cs336kit.lessons.claims import VERDICTS, claims
 
 TOPICS = sorted({claim.topic for claim in claims()})
 

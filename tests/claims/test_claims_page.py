@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from claims.settled import Cited, compare_with_file
 
-from cs336kit import cli
-from cs336kit.course import claims_page
-from cs336kit.course.claims_page import WIDTH, entry, same, value
-from cs336kit.teach.claims import claims, settled, stored
+from cs336course import claims_page
+from cs336course.claims_page import WIDTH, entry, same, value
+from cs336kit import command as cli
+from cs336kit.lessons.claims import claims, settled, stored
 
 
 def test_the_file_has_an_entry_for_each_claim_and_no_other():

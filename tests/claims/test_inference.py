@@ -7,6 +7,7 @@ from functools import cache
 import torch
 from claims.settled import figures, settles
 
+import cs336plan
 from cs336kit import lm, measure, predict
 from cs336kit.predict.layouts import local_config
 
@@ -130,7 +131,7 @@ def test_naive_memory():
 
 
 def served(**question):
-    return predict.serve(predict.ServingQuestion(model=FALCON, accelerator="a100-sxm-80gb", count=4, **question))
+    return cs336plan.serve(cs336plan.ServingQuestion(model=FALCON, accelerator="a100-sxm-80gb", count=4, **question))
 
 
 @settles("inf-naive-compute-bound")

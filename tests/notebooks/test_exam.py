@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from cs336course import exam
 from cs336kit import lm, measure, predict
-from cs336kit.course import exam
 from cs336kit.predict import FORMATS, TransformerConfig
 
 QUESTIONS = exam.questions()
@@ -29,7 +29,7 @@ def second(function):
 
 
 def test_every_lesson_has_a_question_and_every_answer_a_second_way():
-    assert {*QUESTIONS} ^ {*LESSONS} == set(), "each lesson has a question in cs336kit/course/exam.toml"
+    assert {*QUESTIONS} ^ {*LESSONS} == set(), "each lesson has a question in cs336course/exam.toml"
     assert {*SECOND} ^ {*LESSONS} == set(), "each lesson has a function below, lesson_NN under @second"
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cs336kit.course import verify
-from cs336kit.course.lessons import BEGIN, END, between
-from cs336kit.course.structure import problems
+from cs336course import verify
+from cs336course.lessons import BEGIN, END, between
+from cs336course.structure import problems
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))

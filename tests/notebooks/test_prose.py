@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from nbformat import v4
 
+from cs336course.lessons import find, read
+from cs336course.prose import FACTORS, Pool, Prose, equations, numbers, stated
 from cs336kit import lm, predict
-from cs336kit.course.lessons import find, read
-from cs336kit.course.prose import FACTORS, Pool, Prose, equations, numbers, stated
 from cs336kit.measure.seconds import DEFAULT_SPREAD
 from cs336kit.predict import MODELS
 

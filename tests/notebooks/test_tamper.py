@@ -12,9 +12,9 @@ import pytest
 import toy_lesson as toy
 from toy_lesson import cell
 
-from cs336kit.course.cells import identify
-from cs336kit.course.outputs import WIDGET
-from cs336kit.course.structure import problems
+from cs336course.cells import identify
+from cs336course.outputs import WIDGET
+from cs336course.structure import problems
 
 ROOT = Path(__file__).parents[2]
 # Two runs of a notebook precede the first verdict: a loaded machine takes minutes.

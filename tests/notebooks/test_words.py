@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cs336kit.course import cells as kind
-from cs336kit.course import pages, words
-from cs336kit.course.lessons import every
+from cs336course import cells as kind
+from cs336course import pages, words
+from cs336course.lessons import every
 
 LESSONS = {path.name[:2]: (path, cells) for path, cells in every(Path(__file__).parents[2] / "notebooks")}
 ENTRIES = [(word, *rest) for table in words.load().values() for word, rest in table.items()]

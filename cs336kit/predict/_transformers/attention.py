@@ -1,8 +1,8 @@
 """Attention as transformers writes it: projections, rotary positions, eager or fused."""
 
-from cs336kit.predict._decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.operations import INDICES, Op, Tensor
+from cs336kit.predict.engine.decoder.sdpa import Heads, scaled_dot_product_attention
+from cs336kit.predict.engine.operations import INDICES, Op, Tensor
 
 
 class Attention:

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 
-from cs336kit.predict._decoder.decoder import loss_of
 from cs336kit.predict._transformers.attention import Attention
 from cs336kit.predict._transformers.mlp import MLP
 from cs336kit.predict._transformers.modules import Modules
 from cs336kit.predict._transformers.writings import Writing
-from cs336kit.predict._writing.builder import Builder
 from cs336kit.predict.devices import Device
+from cs336kit.predict.engine.builder import Builder
+from cs336kit.predict.engine.decoder.model import loss_of
+from cs336kit.predict.engine.operations import INDICES, Op, Program, Tensor
 from cs336kit.predict.layouts import Layout
-from cs336kit.predict.operations import INDICES, Op, Program, Tensor
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
 

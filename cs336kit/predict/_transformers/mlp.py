@@ -1,7 +1,7 @@
 """The MLP as transformers writes it, and a mixture of such experts."""
 
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.operations import INDICES, Op, Storage, Tensor
+from cs336kit.predict.engine.operations import INDICES, Op, Storage, Tensor
 
 
 class MLP:

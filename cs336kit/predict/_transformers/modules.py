@@ -1,8 +1,8 @@
 """The parts of attention, MLP and block: linear layers, dropout, norms, capped scores."""
 
 from cs336kit.predict._transformers.writings import Writing
-from cs336kit.predict._writing.builder import Builder
-from cs336kit.predict.operations import Tensor
+from cs336kit.predict.engine.builder import Builder
+from cs336kit.predict.engine.operations import Tensor
 from cs336kit.predict.transformer import TransformerConfig
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from cs336kit.predict._common.checks import known
+from cs336kit.predict.checks import known
 from cs336kit.predict.transformer import TransformerConfig
 
 

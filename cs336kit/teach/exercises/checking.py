@@ -9,7 +9,7 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
-from cs336kit import _journal
+from cs336kit import journal as _journal
 from cs336kit.teach.exercises.core import NOTHING, Exercise, load, paragraph
 from cs336kit.teach.exercises.guarding import keeper
 from cs336kit.teach.exercises.judging import difference, plain, shorten

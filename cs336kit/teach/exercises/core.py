@@ -1,6 +1,6 @@
 """What an exercise is: its right answer, its cases, the mistakes that readers make, and the hints.
 
-The exercises of a lesson stand in ``exercises/lesson_NN.py``, each above its right answer::
+The exercises of a lesson stand in ``cs336kit/lessons/lesson_NN/exercises.py``, each above its right answer::
 
     @exercise(
         "99.1",
@@ -27,17 +27,15 @@ have arguments for this alone: behind a ``*`` and with a default, since an answe
 """
 
 import copy
-import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from pathlib import Path
 from typing import Any
 
+from cs336kit.teach.content import module, modules, numbers
 from cs336kit.teach.exercises.judging import shorten
 
 #: Arguments by label, or without labels: then the call itself is the label.
@@ -71,7 +69,7 @@ class Exercise:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """In another process, an exercise of the course is loaded anew: what its arguments share would not come along."""
-        known = _known.get(self.id) is self and self.reference.__module__.startswith(f"{__package__}.")
+        known = _known.get(self.id) is self and self.reference.__module__.startswith("cs336kit.lessons.")
         return (load, (self.id,)) if known else super().__reduce_ex__(protocol)
 
     def calls(self, name: str) -> list[tuple[str, tuple]]:
@@ -149,11 +147,11 @@ def load(id: str) -> Exercise:
     if isinstance(id, str) and id in _known:
         return _known[id]
     match = re.fullmatch(r"(\d\d)\.\d+", id) if isinstance(id, str) else None
-    if match and f"lesson_{match[1]}" in _modules():
-        importlib.import_module(f"{__package__}.lesson_{match[1]}")
+    if match and match[1] in numbers():
+        module(match[1], "exercises")
     if id in _known:
         return _known[id]
-    lessons = ", ".join(name.removeprefix("lesson_") for name in _modules())
+    lessons = ", ".join(numbers())
     known = ", ".join(i for i in _known if match and i.startswith(match[1]))
     raise ValueError(
         f"lesson {match[1]} has no exercise {id!r}; it has {known}"
@@ -164,15 +162,8 @@ def load(id: str) -> Exercise:
 
 def known_ids() -> tuple[str, ...]:
     """The ids of all exercises of the course, in order."""
-    modules = _modules()
-    for name in modules:
-        importlib.import_module(f"{__package__}.{name}")
-    return tuple(sorted(id for id in _known if f"lesson_{id[:2]}" in modules))
-
-
-def _modules() -> list[str]:
-    here = [str(Path(__file__).parent)]
-    return sorted(m.name for m in pkgutil.iter_modules(here) if m.name.startswith("lesson_"))
+    lessons = modules("exercises")
+    return tuple(sorted(id for id in _known if id[:2] in lessons))
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,7 +15,7 @@ _USED = {"builtins", "copy", "inspect", "math", "operator", "os", "re", "reprlib
 
 def keeper() -> Callable[[], None]:
     """A function that restores what the judge uses, whatever an answer may have changed in it since."""
-    owners: list = [m for name, m in sys.modules.items() if name.startswith("cs336kit.") or name in _USED]
+    owners: list = [m for name, m in sys.modules.items() if name.startswith("cs336") or name in _USED]
     # Classes written in Python, with whose methods values are compared; those in C cannot be changed.
     owners += [
         Fraction,

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cs336kit import predict
-from cs336kit.predict._common.checks import positive_int
-from cs336kit.predict._planner.chip import peak_of
-from cs336kit.predict._serving.question import WEIGHT_TYPES
 from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.checks import positive_int
+from cs336kit.predict.chip import allowance, peak_of
+from cs336kit.predict.decoding.load import WEIGHT_TYPES, Load, chip_of, settled_load
+from cs336kit.predict.decoding.memory import served_bytes
 from cs336kit.predict.packed import EXPERTS
 from cs336kit.teach.explorers import drawing as draw
 from cs336kit.teach.explorers.explorer import Explorer
@@ -36,7 +37,7 @@ def decoding(
     """Explore how long a token takes when `batch` texts of `cached` tokens are continued at once, on one accelerator.
 
     model: a name of predict.MODELS; `cached` is cut to leave room for one more token in its context. weights and cache:
-    as in `predict.ServingQuestion`. The bounds are those of `predict.decode_bounds`. With a kernel everything
+    as in `predict.decode_bounds`. The bounds are those of `predict.decode_bounds`. With a kernel everything
     can be chosen by hand. Errors: ValueError for unknown names and impossible sizes.
     """
     return DecodingExplorer(
@@ -56,8 +57,10 @@ class DecodingExplorer(Explorer):
         self.curve = {batch: predict.decode_bounds(config, batch=batch, **step) for batch in batches}
         self.bounds = self.curve[choices["batch"]]
         self.critical = predict.critical_batch(config, **step)
-        served = predict.serve(predict.ServingQuestion(config, prompt=self.cached, output=1, **how))
-        self.chip, self.largest = served.chip, served.largest_batch
+        load = settled_load(Load(config, prompt=self.cached, output=1, **how))
+        self.chip, _ = chip_of(load)
+        free, _ = allowance(None, device=self.chip, count=1)
+        self.largest = served_bytes(load).fitting(self.chip.memory_bytes - free.total)
         self.choices = {**choices, "accelerator": self.chip.name}
 
     def read(self, batch: int) -> dict[str, int]:

@@ -5,10 +5,10 @@ from html import escape
 from typing import Any
 
 from cs336kit import predict
-from cs336kit.predict._common.checks import known
-from cs336kit.predict._common.grid import as_html, as_text
+from cs336kit.predict.checks import known
+from cs336kit.predict.engine.programs import ATTENTION
+from cs336kit.predict.grid import as_html, as_text
 from cs336kit.predict.precision import POLICIES
-from cs336kit.predict.programs import ATTENTION
 from cs336kit.teach.explorers import drawing as draw
 from cs336kit.teach.explorers.explorer import Explorer
 from cs336kit.teach.figures.style import COLORS, Figure, readable

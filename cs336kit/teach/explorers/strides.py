@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cs336kit import predict
-from cs336kit.predict._common.checks import non_negative_int, positive_int
+from cs336kit.predict.checks import non_negative_int, positive_int
 from cs336kit.teach.explorers.explorer import Explorer
 from cs336kit.teach.figures.primitives import FAINT, QUIET
 from cs336kit.teach.figures.style import COLORS, tint

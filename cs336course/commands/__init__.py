@@ -1,0 +1,1 @@
+"""The commands of those who keep, publish and teach the course."""

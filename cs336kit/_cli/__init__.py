@@ -1,1 +1,0 @@
-"""The commands of `cs336kit`, and how they read numbers, units and lists."""

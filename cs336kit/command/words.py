@@ -1,0 +1,88 @@
+"""What other tools call an option of the command line, and a module: for the sentences about wrong ones."""
+
+import difflib
+from argparse import Action
+from collections.abc import Mapping, Sequence
+
+from cs336kit.predict.engine.programs import linear_components
+from cs336kit.predict.layouts import AXES
+from cs336kit.predict.transformer import TransformerConfig
+
+#: Option → what other tools of the field call it, without dashes. A word may stand twice: commands have other options.
+_ELSEWHERE = {
+    "--count": "gpus num-gpus ngpus num-devices devices nodes num-nodes nnodes world-size nproc-per-node tensor-parallel-size tp",
+    "--accelerator": "gpu gpu-type device-name hardware chip card",
+    "--sequence": "seq seq-len seqlen seq-length sequence-length max-seq-len max-seq-length max-length block-size context-length",
+    "--layout": "zero zero-stage deepspeed sharding strategy parallelism vpp virtual-pipeline-model-parallel-size",
+    "--prompt": "seq-len seqlen input-len isl prompt-len prompt-length max-model-len context-length",
+    "--output": "output-len osl max-tokens max-new-tokens",
+    "--batch": "batch-size bs micro-batch micro-batch-size mbs per-device-train-batch-size concurrency max-num-seqs users",
+    "--global-batch": "global-batch-size gbs train-batch-size",
+    "--accumulate": "gradient-accumulation gradient-accumulation-steps grad-accum accumulation",
+    "--checkpointing": "checkpoint gradient-checkpointing activation-checkpointing recompute recompute-granularity ac",
+    "--steps": "max-steps train-iters num-steps",
+    "--precision": "dtype mixed-precision bf16 fp16",
+    "--weights": "dtype quantization quant precision",
+    "--cache": "kv-cache-dtype kv-cache kv-dtype cache-type",
+    "--chunk": "max-num-batched-tokens chunked-prefill prefill-chunk",
+    "--page": "block-size page-size",
+    "--latency": "tpot slo",
+    "--lora": "lora-rank lora-r rank",
+    "--targets": "target-modules lora-target-modules lora-targets",
+    "--flavour": "flavor",
+    "--price-per-hour": "price cost cost-per-hour",
+    "--watts": "power tdp",
+    "--between-nodes": "network internode-bandwidth inter-node-bandwidth network-bandwidth",
+    "--link": "nvlink nvlink-bandwidth intranode-bandwidth intra-node-bandwidth",
+    "--memory": "vram gpu-memory memory-bytes hbm",
+    "--peak": "flops peak-flops tflops",
+    "--allowance": "gpu-memory-utilization reserve overhead",
+}
+#: What other tools call a word of --layout.
+_OF_LAYOUT = {
+    "tensor-parallel-size": "tp", "tensor-model-parallel-size": "tp", "pipeline-parallel-size": "pp",
+    "pipeline-model-parallel-size": "pp", "context-parallel-size": "cp", "expert-parallel-size": "ep",
+    "expert-model-parallel-size": "ep", "data-parallel-size": "dp", "sequence-parallel": "sp",
+} | {axis: axis for axis in AXES}  # fmt: skip
+#: PEFT's target_modules → the component; of an MLP its last word, since a mixture has several (mlp gate, shared gate, …).
+_OF_PEFT = {
+    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "attention output", "gate_proj": "gate", "up_proj": "up",
+    "down_proj": "down", "all-linear": "all",
+}  # fmt: skip
+
+
+def components(targets: Sequence[str], model: object) -> tuple[str, ...]:
+    """Where adapters stand, with PEFT's names of modules as the components of this model that they are."""
+    named = linear_components(model) if isinstance(model, TransformerConfig) else ()
+    found: list[str] = []
+    for target in targets:
+        meant = _OF_PEFT.get(target, target)
+        last = {"gate_proj", "up_proj", "down_proj"} & {target}
+        alike = [name for name in named if name == meant or (last and name.endswith(f" {meant}"))]
+        found += alike or ["all" if meant == "all" else target]
+    return tuple(found)
+
+
+def not_known(words: Sequence[str], place: int, options: Mapping[str, Action]) -> str:
+    """The sentence about a word of the command line that stands for nothing, with the option that may be meant."""
+    name, _, value = words[place].partition("=")
+    if not name.startswith("-"):
+        flag = options.get(words[place - 1]) if place else None
+        if flag is None or flag.nargs != 0:
+            return f"{name!r} belongs to no option: --help lists them"
+        return f"{words[place - 1]} takes no value, and {name!r} stands behind it: {flag.help}"
+    meant = _meant(name.lstrip("-").lower().replace("_", "-"), value or "".join(words[place + 1 : place + 2]), options)
+    return f"there is no option {name}{f'. Did you mean {meant}?' if meant else ':'} --help lists all"
+
+
+def _meant(word: str, value: str, options: Mapping[str, Action]) -> str:
+    """The option that a command has for a word, with its value where the value belongs to the answer; or nothing."""
+    if word == "model" and "--accelerator" in options:
+        return "the model's name alone, without an option"
+    if (axis := _OF_LAYOUT.get(word)) and "--layout" in options:
+        usual = {"sp": "true", "schedule": "gpipe"}.get(axis, "8")
+        return f"--layout {axis}={value if value.isdecimal() else usual}"
+    listed = [option for option, names in _ELSEWHERE.items() if word in names.split() and option in options]
+    known = [option[2:] for option in options if option.startswith("--")]
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+    return "".join(listed[:1] or [f"--{option}" for option in near])

@@ -1,0 +1,1 @@
+"""What belongs to one lesson: its exercises and its figures, and the texts that several show."""

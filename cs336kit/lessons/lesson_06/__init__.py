@@ -1,0 +1,1 @@
+"""Exercises and figures of lesson 06."""

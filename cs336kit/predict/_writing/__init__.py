@@ -1,1 +1,0 @@
-"""How a program is written down: the functions of torch as operations, and communication between ranks."""

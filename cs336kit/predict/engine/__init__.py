@@ -1,0 +1,1 @@
+"""One list of operations, and the walk over it."""

@@ -1,0 +1,396 @@
+"""The functions of torch that a decoder calls, each as operations: what it saves for backward and what its gradients need."""
+
+from math import prod
+
+from cs336kit.predict.engine.collectives import Ranks
+from cs336kit.predict.engine.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
+from cs336kit.predict.engine.writer import Writer
+from cs336kit.predict.transformer import TransformerConfig
+
+#: Both matrices of an adapter (rank × inputs, outputs × rank), or None.
+Adapters = tuple[Tensor, Tensor] | None
+
+
+class Builder(Writer):
+    """Each method is one function of torch, or one module of `lm` written out."""
+
+    @property
+    def ranks(self) -> Ranks:
+        """Writes the communication between ranks."""
+        # Made at every use: stored here, it would be a reference cycle, and every program would wait for the garbage collector.
+        return Ranks(self)
+
+    def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
+        """x.to(dtype): a copy, or x itself if it has this type."""
+        return x if x.dtype == dtype else self.op(place, "cast", (x,), x.shape, dtype=dtype, name=name)
+
+    def converted(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
+        """The same, and x is freed if there is a copy."""
+        y = self.cast(place, x, dtype, name=name)
+        if y is not x:
+            self.free(x)
+        return y
+
+    def in_fp32(self, operation: str, place: str, x: Tensor, *, name: str = "") -> Tensor:
+        """The input of this operation: x, or a copy in fp32 if the device's autocast runs the operation in fp32."""
+        wide = self.policy.casts and operation in self.device.autocast_fp32
+        return self.cast(f"{place}/fp32", x, "fp32", name=name) if wide else x
+
+    def _cast_parameter(self, parameter: Tensor, name: str, cached: bool) -> Tensor:
+        """Autocast's copy of a parameter, cached; a frozen parameter, or a view of one, is copied at every use."""
+        known = self.cache.get(id(parameter))
+        if known is not None:
+            return known[0]
+        dtype = self.policy.products
+        copy = self.cast(f"cast {parameter.storage.name}", parameter, dtype, name=f"{dtype} {name}")
+        if cached and self.trained(parameter.storage.name):
+            self.cache[id(parameter)] = (copy, self.count)
+        return copy
+
+    def linear(
+        self,
+        place: str,
+        x: Tensor,
+        outputs: int,
+        *,
+        component: str,
+        bias: bool | Tensor = False,
+        weight: Tensor | None = None,
+        copies: str = "copies of weights",
+        name: str = "",
+        cast: str = "",
+        adapters: Adapters = None,
+        cached: bool = True,
+    ) -> Tensor:
+        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once if `cached`.
+
+        `adapters`: existing ones.
+        """
+        inputs = x.shape[-1]
+        W = self.parameter(component, outputs, inputs) if weight is None else weight
+        b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
+        given, source, packed = x, x, None
+        if self.packs(component, W.shape):
+            packed, W = W, self.op(f"{place}/unpack", "unpack", (W,), W.shape, dtype=self.policy.products)
+        copied: list[Tensor] = []
+        if self.policy.casts:
+            # In the order in which torch evaluates its arguments: the last one first.
+            matrix, bias_parameter = W, b
+            b = self._cast_parameter(b, "copies of biases", cached) if b is not None else None
+            W = self._cast_parameter(W, copies, cached)
+            # A tied head is as trained as its table.
+            pairs = ((b, bias_parameter), (W, matrix))
+            copied = [
+                copy
+                for copy, p in pairs
+                if copy is not None
+                and p is not None
+                and p is not copy
+                and not (cached and self.trained(p.storage.name))
+            ]
+            source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
+        y = self._linear(place, source, W, b, outputs, component, name)
+        if packed is not None:
+            self._unpacks_again(W)
+        if self.policy.casts:
+            self.free(x, unless=given)
+            self.free(*copied)
+        adapters = adapters or self.adapters(component, inputs, outputs)
+        return y if adapters is None else self._adapted(place, given, y, adapters, name)
+
+    def adapters(self, component: str, inputs: int, outputs: int) -> Adapters:
+        """New adapters beside a matrix of this component, if it is a target."""
+        if not self.lora_rank or component not in self.lora_targets:
+            return None
+        return self.parameter("adapters", self.lora_rank, inputs), self.parameter("adapters", outputs, self.lora_rank)
+
+    def _unpacks_again(self, copy: Tensor) -> None:
+        """The last product saves no copy of a quantized matrix: its backward pass dequantizes it again."""
+        product = self.items[-1]
+        assert isinstance(product, Op)
+        if copy.storage in product.keeps:
+            product.keeps = tuple([storage for storage in product.keeps if storage is not copy.storage])
+            product.scratch = (copy.bytes,)
+        self.free(copy)
+
+    def _adapted(self, place: str, x: Tensor, base: Tensor, adapters: tuple[Tensor, Tensor], name: str) -> Tensor:
+        """y = base + (x Aᵀ) Bᵀ. Source: Hu et al. 2021, section 4.1."""
+        A, B = adapters
+        middle = self.linear(f"{place}/A", x, A.shape[-2], component="adapters", weight=A, name="adapters' middle")
+        change = self.linear(f"{place}/B", middle, B.shape[-2], component="adapters", weight=B)
+        self.free(middle)
+        y = self.add(f"{place}/adapted", base, change, name=name)
+        self.free(base, change)
+        return y
+
+    def _linear(
+        self,
+        place: str,
+        x: Tensor,
+        W: Tensor,
+        b: Tensor | None,
+        outputs: int,
+        component: str,
+        name: str,
+    ) -> Tensor:
+        size, flops = ELEMENT_BYTES[x.dtype], 2 * x.elements * outputs
+        gradients = []
+        # Torch's addmm takes the bias first, and so its gradient comes first: the incoming one itself, summed over the rows.
+        if b is not None and b.needs_gradient:
+            gradients.append(Gradient(b, None, (b.elements * size,)))
+        if x.needs_gradient:
+            gradients.append(Gradient(x, x.elements * size, (), flops))
+        if W.needs_gradient:
+            gradients.append(Gradient(W, W.elements * size, (), flops))
+        elements = x.elements // x.shape[-1] * outputs
+        output = Storage(name or place, elements * size)
+        keeps: tuple[Storage, ...] = (W.storage,) if x.needs_gradient else ()
+        if W.needs_gradient:
+            keeps += (x.storage,)
+        result = Tensor((*x.shape[:-1], outputs), x.dtype, output, bool(gradients), None, elements)
+        inputs = (x, W) if b is None else (x, W, b)
+        self.items.append(
+            Op(
+                self.prefix + place, "linear", inputs, (result,), (output,), keeps, tuple(gradients), self.part,
+                flops=((component, flops),),
+            )
+        )  # fmt: skip
+        return result
+
+    def layer_norm(self, place: str, x: Tensor, *, component: str, shift: bool, name: str, kept_as: str) -> Tensor:
+        """Torch's fused layer norm; saves its input, and mean and 1/deviation of each row. Without a component, it has no scale.
+
+        If the device's autocast runs it in fp32, it saves a copy of x. With a wider scale, the statistics are as wide.
+        """
+        D, given = x.shape[-1], x
+        scale = [self.parameter(component, D) for _ in range(1 + shift if component else 0)]
+        x = self.in_fp32("layer_norm", place, x, name=kept_as)
+        rows = x.elements // D
+        kind = self.device.statistics.get(x.dtype, scale[0].dtype if scale else x.dtype)
+        statistics = tuple([Storage(kept_as, ELEMENT_BYTES[kind] * rows) for _ in range(2)])
+        y = self.op(place, "layer_norm", (x, *scale), x.shape, name=name, keeps=(x, *scale), statistics=statistics)
+        self.free(x, unless=given)
+        return y
+
+    def rms_norm(
+        self, place: str, x: Tensor, *, component: str, name: str, kept_as: str, scale: tuple[int, ...]
+    ) -> Tensor:
+        """RMSNorm written out in fp32, as in `lm.RMSNorm`: its seven operations, six if `scale` is empty."""
+        rows = x.shape[:-1]
+        wide = self.cast(f"{place}/fp32", x, "fp32", name=kept_as)
+        row, few = wide.elements * 4, 4 * prod(rows)
+        # Backward of a power: grad · (exponent · self.pow(exponent − 1)) has two more temporary tensors.
+        square = self.op(f"{place}/square", "square", (wide,), wide.shape, keeps=(wide,), scratch=(row, row))
+        mean = self.op(f"{place}/mean", "mean", (square,), (*rows, 1))
+        self.free(square)
+        shifted = self.op(f"{place}/add eps", "add", (mean,), mean.shape, passes=True)
+        self.free(mean)
+        inverse = self.op(
+            f"{place}/rsqrt", "rsqrt", (shifted,), mean.shape, keeps_output=True, name=kept_as, scratch=(few, few)
+        )
+        self.free(shifted)
+        normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
+        self.free(inverse)
+        scaled = normed
+        if scale:
+            scaled = self.mul(f"{place}/scale", normed, self.parameter(component, *scale), name=name)
+        result = self.converted(f"{place}/cast", scaled, x.dtype, name=name)
+        if scaled is not normed:
+            self.free(normed)
+        if wide is not x:
+            self.free(wide)
+        return result
+
+    def norm(
+        self, place: str, x: Tensor, *, kind: str, component: str, scale: tuple[int, ...], shift: bool, name: str, kept_as: str
+    ) -> Tensor:  # fmt: skip
+        """A norm over the last axis, "layernorm" or "rmsnorm", with parameters of shape `scale` (empty: none).
+
+        Wherever it is, its operations count as part of the norms.
+        """
+        with self.within("", part="norms"):
+            if kind == "rmsnorm":
+                return self.rms_norm(place, x, component=component, scale=scale, name=name, kept_as=kept_as)
+            if len(scale) == 1:
+                return self.layer_norm(place, x, component=component, shift=shift, name=name, kept_as=kept_as)
+            # Torch's layer norm has one scale for all rows; a different scale is a product of its own.
+            normed = self.layer_norm(place, x, component="", shift=False, name=name, kept_as=kept_as)
+            for parameter in [self.parameter(component, *scale) for _ in range((1 + shift) if scale else 0)]:
+                scaled = self.mul(f"{place}/scale", normed, parameter, name=name)
+                self.free(normed)
+                normed = scaled
+            return normed
+
+    def softcap(self, place: str, x: Tensor, *, name: str, early: bool = False) -> Tensor:
+        """cap · tanh(x / cap), which saves the tanh; x is freed at its end, or `early`, where each operation is a line."""
+        divided = self.op(f"{place}/div", "div", (x,), x.shape)
+        if early:
+            self.free(x)
+        tanh = self.op(f"{place}/tanh", "tanh", (divided,), x.shape, keeps_output=True, name=name)
+        self.free(divided)
+        capped = self.op(f"{place}/mul", "mul", (tanh,), x.shape)
+        self.free(tanh, *([] if early else [x]))
+        return capped
+
+    def rotate(self, straight: Tensor, halves: tuple[Tensor, ...], sine: Tensor, *, name: str) -> Tensor:
+        """x · cosine, which is given and freed, + (−second half, first half) · sine."""
+        negative = self.op("negate", "neg", (halves[1],), halves[1].shape)
+        turned = self.cat("exchange", negative, halves[0], straight.shape)
+        self.free(negative)
+        crossed = self.mul("sine", turned, sine)
+        self.free(turned)
+        result = self.add("sum", straight, crossed, name=name)
+        self.free(straight, crossed)
+        return result
+
+    def scaled(self, place: str, x: Tensor, factor: float) -> Tensor:
+        """x times a number, which saves nothing; x itself if the number is 1."""
+        if factor == 1:
+            return x
+        y = self.op(place, "mul", (x,), x.shape, name=x.storage.name)
+        self.free(x)
+        return y
+
+    def part_of(self, place: str, x: Tensor, width: int) -> Tensor:
+        """A part of the last axis as a view; its gradient is written into zeros of x's size."""
+        return self.views(place, "slice", x, (*x.shape[:-1], width))[0]
+
+    def add(self, place: str, x: Tensor, y: Tensor, *, name: str = "", over: bool = False) -> Tensor:
+        """x + y, in the wider of both types; both get the same gradient. `over`: torch writes it over x."""
+        dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
+        shape = x.shape if x.elements >= y.elements else y.shape
+        return self.op(
+            place, "add", (x, y), shape, dtype=dtype, passes=True, name=name, over=x.storage if over else None
+        )
+
+    def chunk(self, place: str, x: Tensor) -> tuple[Tensor, ...]:
+        """The two halves of the last axis."""
+        half = (*x.shape[:-1], x.shape[-1] // 2)
+        return self.views(place, "chunk", x, half, half)
+
+    def views(self, place: str, kind: str, x: Tensor, *shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """Parts of x as views; their gradients are joined in one new tensor."""
+        parts = tuple([Tensor(shape, x.dtype, x.storage, x.needs_gradient, object()) for shape in shapes])
+        gradients = (Gradient(x, x.bytes),) if x.needs_gradient else ()
+        self.items.append(Op(self.prefix + place, kind, (x,), parts, (), (), gradients, self.part))
+        return parts
+
+    def cat(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Two tensors concatenated, y for all heads if it has one; each gets its part of the gradient as a view, y's summed."""
+        elements = prod(shape)
+        output = Storage(place, elements * ELEMENT_BYTES[x.dtype])
+        summed = (y.bytes,) if x.elements + y.elements != elements else ()
+        gradients = tuple([Gradient(t, None, then) for t, then in ((x, ()), (y, summed)) if t.needs_gradient])
+        result = Tensor(shape, x.dtype, output, bool(gradients), None, elements)
+        self.items.append(Op(self.prefix + place, "cat", (x, y), (result,), (output,), (), gradients, self.part))
+        return result
+
+    def mul(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
+        """x · y; saves each factor that the other's gradient needs."""
+        dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
+        return self.op(place, "mul", (x, y), x.shape, dtype=dtype, keeps=_factors(x, y), name=name)
+
+    def dropout(self, place: str, x: Tensor, probability: float, *, mask: str, name: str = "") -> Tensor:
+        """F.dropout: a mask as wide as x and then a product, or one kernel that computes both, with the device's mask."""
+        if not probability or not self.train:
+            return x
+        if self.device.dropout_mask:
+            kept = Storage(mask, x.elements * ELEMENT_BYTES[self.device.dropout_mask])
+            y = self.op(place, "dropout", (x,), x.shape, statistics=(kept,), name=name)
+            self.free(x)
+            return y
+        noise = self.op(f"{place}/mask", "bernoulli", (), x.shape, dtype=x.dtype, name=mask)
+        y = self.op(place, "dropout", (x,), x.shape, keeps=(noise,), name=name)
+        self.free(x, noise)
+        return y
+
+    def softmax(self, place: str, x: Tensor, *, name: str, safe: bool = False) -> Tensor:
+        """torch.softmax, which saves its output. If a device's autocast runs it in fp32, a copy of x is made.
+
+        `safe`: rows in which everything is masked become zeros. They are looked for, which autograd does not record.
+        """
+        dtype, given = x.dtype, x
+        if self.policy.casts and "softmax" in self.device.autocast_fp32:
+            dtype = "fp32"
+            if not (x.dtype == "fp16" and "softmax" in self.device.widening):
+                x = self.cast(f"{place}/fp32", x, dtype)
+        y = self.softmax_in(dtype, place, x, name=name, safe=safe)
+        self.free(x, unless=given)
+        return y
+
+    def softmax_in(self, dtype: str, place: str, x: Tensor, *, name: str, safe: bool = False) -> Tensor:
+        """The kernel of a softmax whose result has this type. On some devices, its backward pass makes grad · output first."""
+        scratch = (x.elements * ELEMENT_BYTES[dtype],) if self.device.softmax_product else ()
+        # Whether each score is −inf, whether all of a row are, and a zero.
+        passing = (x.elements, x.elements // x.shape[-1], 4) if safe else ()
+        return self.op(
+            place, "softmax", (x,), x.shape, dtype=dtype, keeps_output=True, name=name, scratch=scratch, passing=passing
+        )
+
+    def merge_heads(self, z: Tensor) -> Tensor:
+        """(B, A, S, h) to (B, S, A·h) for the output matrix: z is copied and freed, unless it has one head or position."""
+        (B, A, S, h), name = z.shape, "attention output's input"
+        if A == 1 or S == 1:
+            z.storage.name = name
+            return self.view(z, B, S, A * h)
+        merged = self.copy("merge heads", z, (B, S, A * h), name=name)
+        self.free(z)
+        return merged
+
+    def copy(self, place: str, x: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
+        """A reshape that cannot be a view: a copy, whose gradient is passed on as it is."""
+        return self.op(place, "copy", (x,), shape, name=name, passes=True)
+
+    def matmul(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str) -> Tensor:
+        """A batched product x @ y; saves each factor that the other's gradient needs."""
+        counted = ((component, flops),)
+        return self.op(place, "matmul", (x, y), shape, keeps=_factors(x, y), flops=counted, gradient_flops=flops)
+
+    def embedding(
+        self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "", made: bool = False
+    ) -> Tensor:
+        """Rows of a table; its gradient is a table of zeros with the rows' gradients added.
+
+        It saves the tokens, which matters if they are `made` during the pass: the caller holds all others anyway.
+        """
+        scratch = (
+            self.device.embedding(tokens.elements, table.shape[0], table.shape[1]) if self.device.embedding else ()
+        )
+        if self.layout.tp > 1:  # which of the tokens are in this rank's part of the table
+            scratch = (*scratch, ELEMENT_BYTES[tokens.dtype] * tokens.elements)
+        return self.op(
+            place, "embedding", (table, tokens), shape, name=name, scratch=scratch, keeps=(tokens,) if made else ()
+        )
+
+    def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
+        """Chosen rows of x; saves the indices. Its gradient is written into zeros of x's size."""
+        return self.op(place, "index", (x, rows), shape, keeps=(rows,), watched=x.bytes, name=name)
+
+    def index_add(self, place: str, x: Tensor, rows: Tensor, source: Tensor) -> Tensor:
+        """x[rows] += source in place; saves indices and source. x's gradient is passed on, source's is taken from its rows."""
+        gradients = [Gradient(x, None)] if x.needs_gradient else []
+        if source.needs_gradient:
+            gradients.append(Gradient(source, source.bytes))
+        result = Tensor(x.shape, x.dtype, x.storage, bool(gradients), object())
+        keeps = (rows.storage, source.storage) if gradients else ()
+        self.items.append(
+            Op(self.prefix + place, "index_add", (x, rows, source), (result,), (), keeps, tuple(gradients), self.part)
+        )
+        return result
+
+
+def _factors(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """The factors of a product that the other's gradient needs."""
+    if x.needs_gradient:
+        return (x, y) if y.needs_gradient else (y,)
+    return (x,) if y.needs_gradient else ()
+
+
+def norm(
+    b: Builder, place: str, x: Tensor, c: TransformerConfig, *, name: str, component: str = "norms", kept_as: str = ""
+) -> Tensor:
+    """One of the model's norms over the last axis."""
+    scale = x.shape[-1:] if c.norm_scale else ()
+    return b.norm(
+        place, x, kind=c.norm, component=component, scale=scale, shift=c.norm_bias, name=name, kept_as=kept_as or place
+    )

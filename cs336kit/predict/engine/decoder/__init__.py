@@ -1,0 +1,1 @@
+"""The operations of a decoder, part by part."""

@@ -1,0 +1,222 @@
+"""The MLP of a block as a program, and a mixture of such experts."""
+
+from contextlib import nullcontext
+from itertools import pairwise
+
+from cs336kit.predict.engine.builder import Builder, norm
+from cs336kit.predict.engine.operations import INDICES, Leaf, Storage, Tensor
+from cs336kit.predict.transformer import TransformerConfig
+
+
+class MLP:
+    """What `lm` builds for `mlp` and `experts` of a configuration, on N tokens; `sparse`: the layer has experts.
+
+    `routing`: tokens of each expert, None for equal shares. `apart`: each expert is listed by itself, even if others are like it.
+    """
+
+    def __init__(
+        self, b: Builder, config: TransformerConfig, N: int, *, sparse: bool, routing: tuple[int, ...] | None, apart: bool
+    ):  # fmt: skip
+        self.b, self.c, self.N = b, config, N
+        self.sparse, self.routing, self.apart = sparse, routing, apart
+
+    def __call__(self, x: Tensor) -> Tensor:
+        c = self.c
+        if not self.sparse:
+            return self._mlp(x, c.dense_width, "dense" if c.experts else "mlp")
+        mixed = self.mixture(x)
+        if not c.shared_d_ff:
+            return mixed
+        with self.b.within("shared"):
+            shared = self._shared(x)
+        total = self.b.add("shared sum", mixed, shared)
+        self.b.free(mixed, shared)
+        return total
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """The shared expert, which every token visits, times a weight of its own if the configuration says so."""
+        b = self.b
+        shared = self._mlp(x, self.c.shared_d_ff, "shared")
+        if not self.c.shared_gate:
+            return shared
+        score = b.linear("weight", x, 1, component="shared weight", name="shared weight", cast="mlp inputs")
+        weight = b.op("sigmoid", "sigmoid", (score,), score.shape, keeps_output=True, name="shared weight")
+        b.free(score)
+        weighted = b.mul("weighted", shared, weight, name="shared expert")
+        b.free(shared, weight)
+        return weighted
+
+    def mixture(self, x: Tensor) -> Tensor:
+        """The router, then one expert after another on the tokens that chose it; their results are added up."""
+        b, c = self.b, self.c
+        N, k = self.N, c.experts_per_token
+        # Where others read x, too (the residual sum behind a norm, a shared expert), this view's gradients are summed before.
+        tokens = b.op("tokens", "view", (x,), (N, c.d_model), alias=True, passes=True)
+        given = b.linear(
+            "router", tokens, c.experts, component="router", bias=c.router_bias, name="router scores", cast="mlp inputs"
+        )
+        chosen = Storage(INDICES, 8 * N * k)
+        scores = b.op(
+            "topk", "topk", (given,), (N, k), statistics=(chosen,), watched=given.bytes, name="routing scores"
+        )  # fmt: skip
+        indices = Tensor((N, k), "int64", chosen, False)
+        b.hold(indices)
+        b.free(given)
+        wide = b.cast("scores/fp32", scores, "fp32")
+        soft = b.softmax_in("fp32", "softmax", wide, name="routing weights")
+        b.free(wide, unless=scores)
+        weights = b.converted("weights/cast", soft, x.dtype, name="routing weights")
+        held: tuple[Tensor, ...] = ()
+        if b.layout.ep > 1:
+            total = self._dispatched(tokens, weights)
+        else:
+            total = b.op("zeros", "full", (), (N, c.d_model), dtype=x.dtype, name="sum of experts")
+            for count, sizes in self._groups(N * k):
+                with b.repeat("experts", count) if count > 1 else nullcontext():
+                    total, held = self._visit(tokens, weights, total, sizes, held)
+        b.free(*held, scores, indices, weights)
+        return b.ranks.leave(b.view(total, *x.shape))
+
+    def _dispatched(self, tokens: Tensor, weights: Tensor) -> Tensor:
+        """Rows go to the ranks of their experts, evenly shared, and come back; the experts of a rank are one matrix product."""
+        b, c = self.b, self.c
+        N, rows = self.N, self.N * c.experts_per_token
+        order = b.op("order", "sort", (), (rows,), dtype="int64", name=INDICES)
+        mine = b.index("dispatch/rows", tokens, order, (rows, c.d_model), name="dispatched tokens")
+        given = b.ranks.exchange("dispatch", mine, experts=c.experts_per_token, name="mlp inputs")
+        b.free(mine)
+        b.stacked = c.experts // b.layout.ep
+        with b.within("expert"):
+            out = self.expert(given)
+        b.stacked = 0
+        b.free(given)
+        back = b.ranks.exchange("combine", out, experts=c.experts_per_token, name="expert outputs")
+        b.free(out)
+        weight = b.index("weights", weights, order, (rows, 1), name="routing weights")
+        part = b.mul("weighted", back, weight, name="expert outputs")
+        b.free(back, weight)
+        total = b.op("zeros", "full", (), (N, c.d_model), dtype=tokens.dtype, name="sum of experts")
+        total = b.index_add("sum", total, order, part)
+        b.free(order, part)
+        return total
+
+    def _groups(self, visits: int) -> list[tuple[int, int]]:
+        """(how many experts, tokens of each) in order. The first and the last are listed alone, and so is any whose number of
+        tokens differs from that of the one before: what they allocate and free differs.
+        """
+        sizes = self.routing
+        if sizes is None:
+            share, more = divmod(visits, self.c.experts)
+            sizes = (share + 1,) * more + (share,) * (self.c.experts - more)
+        if self.apart:
+            return [(1, size) for size in sizes]
+        groups = [(1, sizes[0])]
+        repeating = False
+        for before, size in pairwise(sizes[:-1]):
+            if size == before and repeating:
+                groups[-1] = (groups[-1][0] + 1, size)
+            else:
+                groups.append((1, size))
+                repeating = size == before
+        return [*groups, (1, sizes[-1])]
+
+    def _visit(
+        self, tokens: Tensor, weights: Tensor, total: Tensor, n: int, held: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """One expert on its n tokens. The caller's variables of the expert before live until they are reassigned."""
+        b, c = self.b, self.c
+        N, k = self.N, c.experts_per_token
+        with b.within("expert"):
+            equal = b.op("equal", "compare", (), (N, k), dtype="int8")
+            rows = b.op("nonzero", "nonzero", (), (2, n), dtype="int64", name=INDICES)
+            b.free(equal, *held[:1])
+            mine = b.index("tokens", tokens, rows, (n, c.d_model), name="mlp inputs")
+            out = self.expert(mine)
+            b.free(mine)
+            weight = b.index("weights", weights, rows, (n, 1), name="routing weights")
+            out.storage.name = "expert outputs"
+            part = b.mul("weighted", out, weight, name="expert outputs")
+            b.free(out, weight, *held[1:])
+            total = b.index_add("sum", total, rows, part)
+        return total, (rows, part)
+
+    def expert(self, x: Tensor) -> Tensor:
+        """The MLP that the configuration names, that of one expert if there are any."""
+        return self._mlp(x, self.c.d_ff, "mlp")
+
+    def _mlp(self, x: Tensor, width: int, component: str) -> Tensor:
+        b, c = self.b, self.c
+
+        def linear(name: str, kept: str) -> Tensor:
+            return b.linear(
+                name, x, width, component=f"{component} {name}", bias=c.has_bias(name), name=kept, cast="mlp inputs"
+            )
+
+        if c.gated:
+            gate = linear("gate", "gate")
+            acted = _activated(b, c.mlp, gate)
+            up = linear("up", "up")
+            if c.mlp == "swiglu_clipped":
+                up = _clipped(b, up)
+            hidden = b.mul("product", acted, up, name="mlp down's input")
+            b.free(acted, up)
+        else:
+            up = linear("up", "gelu input" if "gelu" in c.mlp else "up")
+            hidden = _activated(b, c.mlp, up, name="mlp down's input")
+        inner = hidden
+        norms: list[Leaf] = []  # which the module has after its matrices
+        if c.inner_norms:
+            with b.aside(norms):
+                inner = norm(b, "inner norm", hidden, c, name="mlp down's input", kept_as="mlp inner norm")
+        out = b.linear("down", inner, c.d_model, component=f"{component} down", bias=c.has_bias("down"))
+        b.leaves += norms
+        if len(out.shape) == 3:
+            out = b.ranks.leave(out)
+        b.free(inner, unless=hidden)
+        b.free(hidden)
+        return b.dropout("dropout", out, c.dropout, mask="mlp dropout mask")
+
+
+def _activated(b: Builder, mlp: str, x: Tensor, *, name: str = "") -> Tensor:
+    """The activation of this MLP; it saves its input, or for ReLU its output. x is freed."""
+    kind = _ACTIVATIONS[mlp]
+    if kind in ("relu", "relu2"):
+        y = b.op("relu", "relu", (x,), x.shape, keeps_output=True, name=name or "relu")
+        if kind == "relu2":
+            relu, wide = y, b.in_fp32("pow", "square", y)
+            scratch = (wide.bytes, wide.bytes)
+            name = name or "squared relu"
+            y = b.op("square", "square", (wide,), wide.shape, keeps=(wide,), scratch=scratch, name=name)
+            b.free(relu, *([wide] if wide is not relu else []))
+    elif kind == "clipped":
+        low = b.op("clamp", "clamp", (x,), x.shape, keeps=(x,), name="clipped gate")
+        b.free(x)
+        scaled = b.op("gate/scale", "mul", (low,), x.shape)
+        soft = b.op("sigmoid", "sigmoid", (scaled,), x.shape, keeps_output=True, name="sigmoid")
+        b.free(scaled)
+        x, y = low, b.mul("gate", low, soft, name="gated")
+        b.free(soft)
+    elif kind == "xielu":
+        learned = [b.parameter("activations", 1) for _ in range(2)]
+        y = b.op("xielu", "xielu", (x, *learned), x.shape, keeps=(x, *learned), name=name)
+    else:
+        y = b.op(kind, kind, (x,), x.shape, keeps=(x,), name=name or kind)
+    b.free(x)
+    return y
+
+
+def _clipped(b: Builder, up: Tensor) -> Tensor:
+    """gpt-oss's second factor: the clipped value plus one."""
+    low = b.op("up/clamp", "clamp", (up,), up.shape, keeps=(up,))
+    b.free(up)
+    more = b.op("up/one more", "add", (low,), up.shape, passes=True, name="up")
+    b.free(low)
+    return more
+
+
+#: mlp of a configuration → the operation of its activation
+_ACTIVATIONS = {
+    "gelu": "gelu", "gelu_tanh": "gelu", "gelu_new": "gelu", "relu": "relu", "relu2": "relu2", "silu": "silu",
+    "xielu": "xielu", "swiglu": "silu", "swiglu_clipped": "clipped", "geglu": "gelu", "geglu_tanh": "gelu", "geglu_new": "gelu",
+    "reglu": "relu", "relu2glu": "relu2",
+}  # fmt: skip

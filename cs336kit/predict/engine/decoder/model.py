@@ -1,0 +1,304 @@
+"""The decoder-only Transformer as a program: the one description of its block."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from cs336kit.predict.devices import Device
+from cs336kit.predict.engine.builder import Adapters, Builder, norm
+from cs336kit.predict.engine.decoder.attention import Attention
+from cs336kit.predict.engine.decoder.latent import LatentAttention
+from cs336kit.predict.engine.decoder.mlp import MLP
+from cs336kit.predict.engine.layers import LONGEST, Layer, layers, periods, stage_blocks
+from cs336kit.predict.engine.operations import Leaf, Program, Storage, Tensor
+from cs336kit.predict.layouts import Layout, local_config
+from cs336kit.predict.precision import PrecisionPolicy
+from cs336kit.predict.transformer import TransformerConfig
+
+
+def _branch(
+    b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, onto: Tensor, ends: list[Leaf],
+    *, inputs: str, summed: str,
+) -> Tensor:  # fmt: skip
+    """Attention or MLP of x with its norms before and after it and its scale, added to `onto`."""
+    start = len(b.leaves)
+    norms: list[Leaf] = []
+    normed = norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
+    with b.within(name, part=name):
+        z = _on_ranks(b, run, normed)
+    b.free(normed, unless=x)
+    if c.norm_placement in ("post", "sandwich"):
+        with b.aside(norms):
+            behind = norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
+        b.free(z)
+        z = behind
+    b.part = name
+    z = b.scaled(f"{name} scale", z, c.residual_scale)
+    y = b.add(f"{name} sum", onto, z, name=summed)
+    b.free(z)
+    if c.norm_placement == "residual":
+        with b.aside(norms):
+            behind = norm(b, f"{name} norm", y, c, name=summed)
+        b.free(y)
+        y = behind
+    # Its module has one norm in front, wherever that is used, and a second one at the end of the block.
+    if c.norm_placement == "sandwich":
+        ends += norms
+    else:
+        b.leaves[start:start] = norms
+    return y
+
+
+def _on_ranks(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Attention or MLP of x, for which every rank of tp needs x whole."""
+    whole = b.ranks.enter(x)
+    z = run(whole)
+    if whole.storage is not x.storage:
+        b.free(whole)
+    return z
+
+
+def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: Tensor) -> Tensor:
+    """Norm, attention, sum, norm, MLP, sum; or attention and MLP in parallel after one norm or two."""
+    if c.norms_per_block == 1:
+        normed = norm(b, "attention norm", x, c, name="query, key, value inputs")
+        with b.within("attention", part="attention"):
+            z = b.scaled("scale", _on_ranks(b, attention, normed), c.residual_scale)
+        first = b.add("attention sum", x, z)
+        b.free(z)
+        with b.within("mlp", part="mlp"):
+            m = b.scaled("scale", _on_ranks(b, mlp, normed), c.residual_scale)
+        y = b.add("mlp sum", first, m, name="attention norm")
+        b.free(first, m, normed)
+        return y
+    ends: list[Leaf] = []
+    y = _branch(b, c, "attention", attention, x, x, ends, inputs="query, key, value inputs", summed="mlp norm")
+    out = _branch(b, c, "mlp", mlp, x if c.side_by_side else y, y, ends, inputs="mlp inputs", summed="attention norm")
+    b.free(y)
+    b.leaves += ends
+    return out
+
+
+def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, rows: int) -> Tensor:
+    """The input of the first block; a rank of sp has `rows` of the positions."""
+    B, S = tokens.shape
+    x = b.embedding("embedding", table, tokens, (B, S, c.embedding_width), name="attention norm")
+    x = b.ranks.leave(x, "embedding/leave", name="attention norm")
+    if c.embedding_width != c.d_model:
+        wide = b.linear("embedding/wider", x, c.d_model, component="embedding projections", name="attention norm")
+        b.free(x)
+        x = wide
+    x = b.scaled("embedding/scale", x, c.embedding_scale)
+    if c.positions in ("learned", "sinusoidal"):
+        if c.positions == "learned":
+            positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
+            vectors = b.op("positions/slice", "slice", (positions,), (rows, c.d_model), alias=True)
+        else:
+            vectors = b.data("positions", (rows, c.d_model), b.policy.weights)
+        summed = b.add("positions", x, vectors, name="attention norm")
+        b.free(x)
+        x = summed
+    if c.embedding_norm:
+        normed = norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
+        b.free(x)
+        x = normed
+    return x
+
+
+def decoder(
+    config: TransformerConfig,
+    *,
+    batch: int,
+    sequence: int,
+    policy: PrecisionPolicy,
+    attention: str,
+    device: Device,
+    checkpointing: bool,
+    phase: str,
+    causal: bool,
+    frozen: tuple[str, ...],
+    lora_rank: int | None,
+    lora_targets: tuple[str, ...],
+    routing: tuple[tuple[int, ...] | None, ...] | None,
+    chunks: int,
+    base: str | None,
+    layout: Layout,
+    stage: int,
+    cache: str,
+    unrolled: bool,
+) -> Program:
+    """What `predict.program` returns; see there. `routing`: for each layer, the tokens of its experts."""
+    c, B, D, train = local_config(config, layout.tp), batch, config.d_model, phase == "train"
+    S = 1 if phase == "decode" else sequence // layout.cp
+    # Outside the tensor-parallel parts, the ranks of tp divide the positions if sp is set.
+    rows = S // layout.tp if layout.sp else S
+    b = Builder(
+        policy, device=device, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets, base=base,
+        layout=layout, stage=stage,
+    )  # fmt: skip
+    if stage:
+        table, x = None, b.ranks.receive((B, rows, D), b.policy.activations)
+    else:
+        table = b.parameter("token embedding", c.vocab, c.embedding_width)
+        x = _embedded(b, c, b.data("tokens", (B, S)), table, rows)
+        b.ranks.parameters(b.leaves, also=[table] if c.tied_head and layout.pp > 1 else ())
+    tables = None
+    if c.positions == "rope":
+        shape = (S, c.rotary_width)
+        tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
+    b.mark("embedding")
+    b.section = "block"
+    make = LatentAttention if c.kv_latent else Attention
+    caching = phase in ("prefill", "decode")
+
+    def write(kind: Layer, count: int, x: Tensor) -> Tensor:
+        """A block as often as it is repeated in a row; the next one starts from the output of the last."""
+        # The cache of a window holds as many keys as the window sees; the new key is added to them, or replaces the oldest.
+        beside = kind.window + (cache == "growing") if kind.window is not None else sequence
+        keys = min(sequence, beside) if phase == "decode" else sequence
+        turned = tables if kind.rope else None
+        attend = make(b, c, kind, B, S, keys, attention, tables=turned, causal=causal, cache=cache if caching else "")
+        mlp = MLP(b, c, B * S, sparse=kind.sparse, routing=kind.routing, apart=unrolled)
+        with b.repeat("block", count, checkpoint=x if checkpointing else None):
+            before = len(b.leaves)
+            y = _block(b, c, attend, mlp, x)
+            b.ranks.parameters(b.leaves[before:], b.count, of=config)
+            b.mark("block forward")
+            b.free(x)
+        return y
+
+    own = stage_blocks(c.layers, layout.pp, stage)
+    kinds = layers(c, routing)[own.start : own.stop]
+    # The first block is unlike all others if its input is held by the stage, or if nothing before it is trained.
+    apart = len(kinds) if unrolled else int(train and (stage > 0 or not x.needs_gradient))
+    for kind in kinds[:apart]:
+        x = write(kind, 1, x)
+    kinds = kinds[apart:]
+    # The caller of backward on a stage's output holds the gradient that goes into its last block, and no other.
+    held = [kinds.pop()] if train and stage < layout.pp - 1 and kinds else []
+    # Where parameters are sharded, what is gathered beside a block depends on its neighbors, so no pattern repeats exactly.
+    for times, pattern in periods(kinds, longest=1 if layout.stage == 3 else LONGEST):
+        # A pattern of different layers is listed once, however often it repeats.
+        with b.repeat("blocks", times) if times > 1 else nullcontext():
+            for count, kind in pattern:
+                x = write(kind, count, x)
+    for kind in held:
+        x = write(kind, 1, x)
+    b.section = "end"
+    output = x
+    if stage < layout.pp - 1:
+        b.ranks.send(x)
+    else:
+        output = _headed(b, c, x, table, B * S, train, chunks)
+    b.end_of_cache()
+    return b.program(output)
+
+
+def _headed(
+    b: Builder, c: TransformerConfig, x: Tensor, table: Tensor | None, tokens: int, train: bool, chunks: int
+) -> Tensor:
+    """Final norm, head and, in training, the loss. A head that shares its table with another stage has its own copy."""
+    before, normed = len(b.leaves), x
+    if c.final_norm:
+        x.storage.name = "final norm"
+        normed = norm(b, "final norm", x, c, name="head's input", component="final norm")
+    b.part = "head"
+    if c.embedding_width != c.d_model:
+        narrow = b.linear(
+            "head/narrower", normed, c.embedding_width, component="embedding projections", name="head's input"
+        )
+        b.free(normed, unless=x)
+        normed = narrow
+    own = table is None or not c.tied_head
+    # A copy of the table is trained if the table is.
+    name = "token embedding" if c.tied_head else "head"
+    head = b.parameter(name, c.vocab, c.embedding_width) if table is None or own else table
+    bias = b.parameter("head", c.vocab) if c.head_bias else None
+    adapters = b.adapters("head", c.embedding_width, c.vocab)
+    b.ranks.parameters(b.leaves[before:], also=[head] if c.tied_head and own else ())
+    if chunks > 1 and normed is not x:
+        b.free(x)
+    whole = b.ranks.enter(normed, "head/enter")
+    if whole.storage is not normed.storage and (normed is not x or chunks > 1):
+        b.free(normed)
+    if chunks > 1:
+        return _chunked_loss(b, c, whole, head, bias, adapters, tokens, chunks)
+    logits = _logits(b, c, whole, head, bias, adapters, last=whole.storage is not x.storage)
+    b.free(x)
+    return loss_of(b, logits, tokens, c.vocab) if train else logits
+
+
+def _logits(
+    b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, adapters: Adapters, *, last: bool = False
+) -> Tensor:  # fmt: skip
+    """The head's logits, scaled and capped. `last`: nobody else holds x, which is freed as soon as the head has read it."""
+    logits = b.linear(
+        "head", x, c.vocab, component="head", weight=head, bias=bias or False, copies="copy of head", adapters=adapters
+    )
+    if last:
+        b.free(x)
+    logits = b.scaled("logits/scale", logits, c.logit_scale)
+    return logits if c.logit_softcap is None else b.softcap("logits/softcap", logits, name="capped logits")
+
+
+def _chunked_loss(
+    b: Builder, c: TransformerConfig, x: Tensor, head: Tensor, bias: Tensor | None, adapters: Adapters, tokens: int,
+    chunks: int,
+) -> Tensor:  # fmt: skip
+    """Logits and loss of one chunk of tokens at a time, each checkpointed, so that the logits of two chunks never coexist.
+
+    This is torch.utils.checkpoint around the head and F.cross_entropy(reduction="sum"); the sums are added and divided.
+    """
+    width = head.shape[1]
+    rows = -(-tokens // chunks)
+    sizes = [min(rows, tokens - start) for start in range(0, tokens, rows)]
+    parts = b.views("loss/split", "split", b.view(x, tokens, width), *((size, width) for size in sizes))
+    total: Tensor | None = None
+    for part, size in zip(parts, sizes, strict=True):
+        with b.repeat("loss chunk", 1, checkpoint=part):
+            b.part = "head"
+            loss = loss_of(b, _logits(b, c, part, head, bias, adapters), size, c.vocab)
+        b.part = "loss"
+        if total is None:
+            total = loss
+        else:
+            both = b.add("loss/sum", total, loss, name="loss")
+            b.free(total, loss)
+            total = both
+    assert total is not None
+    mean = b.op("loss/mean", "div", (total,), (), name="loss")
+    b.free(total, x)
+    return mean
+
+
+def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int, targets: tuple[Tensor, ...] = ()) -> Tensor:
+    """F.cross_entropy of the logits in fp32: a log softmax, and the mean of its values at the targets.
+
+    `targets` are given if the caller does not hold them all the time.
+    """
+    b.part = "loss"
+    wide = b.converted("logits/fp32", logits, "fp32")
+    if b.layout.tp > 1:
+        logs = _divided_log_softmax(b, wide, (tokens, vocab))
+    else:
+        logs = b.op("log softmax", "log_softmax", (wide,), (tokens, vocab), keeps_output=True, name="cross-entropy")
+    weight = Storage("cross-entropy", 4)
+    loss = b.op("loss", "nll_loss", (logs,), (), keeps=(logs, *targets), statistics=(weight,), name="loss")
+    b.free(wide, logs)
+    return loss
+
+
+def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Maximum and sum of each row over all ranks; each rank has the logarithms of its columns, as in torch's loss_parallel.
+
+    The live tensors meanwhile are those of `lm.tensor_parallel.VocabularyLoss`.
+    """
+    rows, _ = shape
+    b.ranks.summed("log softmax/maximum", rows)
+    shifted = b.op("log softmax/shifted", "sub", (), shape, dtype="fp32")
+    exponentials = b.op("log softmax/exp", "exp", (), shape, dtype="fp32")
+    b.ranks.summed("log softmax/sum", rows)
+    b.free(exponentials)
+    y = b.op("log softmax", "all-reduce", (x,), shape, passes=True, keeps_output=True, name="cross-entropy")
+    b.free(shifted)
+    b.ranks.summed("loss/targets", rows)
+    return y

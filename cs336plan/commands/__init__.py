@@ -1,0 +1,1 @@
+"""The planner's commands: `plan`, `serve`, `optimal` and `models`."""

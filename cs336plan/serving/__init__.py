@@ -1,0 +1,1 @@
+"""Questions about serving: what fits, and how long a token takes."""

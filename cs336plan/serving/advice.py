@@ -1,0 +1,126 @@
+"""What to change if not even one sequence fits: every change here was tried."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from cs336kit.predict.accounting import CACHE_TYPES
+from cs336kit.predict.decoding.bounds import token_bounds
+from cs336kit.predict.decoding.load import chip_of
+from cs336kit.predict.decoding.memory import weights
+from cs336kit.predict.hardware import accelerator
+from cs336kit.predict.layouts import divisors
+from cs336plan.serving.answer import Served, ServingAdvice, memory_fields
+from cs336plan.serving.question import ServingQuestion, settled
+
+#: Types that are tried, besides the published one; all others have about as many bits as one of these.
+_WEIGHTS, _CACHES = ("bf16", "fp8", "int4"), ("bf16", "fp8")
+#: Tokens of the shortest pass that is suggested: shorter ones read all weights for ever fewer tokens.
+_LEAST_CHUNK = 512
+
+
+def serving_advice(answer: Served) -> tuple[ServingAdvice, ...]:
+    """The smallest of each single change that makes a sequence fit; if there is none, of as few together as it takes."""
+    options = {name: values for name, values in _options(answer).items() if values}
+    for number, _ in enumerate(options, 1):
+        tried = (_least(answer, options, names) for names in combinations(options, number))
+        helps = [_advice(answer, changes) for changes in tried if changes]
+        if helps and number == 1:
+            return (*_in_a_node(answer, options, helps), *helps)
+        if helps:
+            return (helps[0],)
+    return ()
+
+
+def _in_a_node(answer: Served, options: dict[str, list[Any]], helps: list[ServingAdvice]) -> Iterable[ServingAdvice]:
+    """The least pair of changes with accelerators of one node, where no single change stays in one."""
+    node = answer.question.per_node
+    if any(one.changes.get("count", 0) <= node for one in helps):
+        return
+    near = options | {"count": [count for count in options["count"] if count <= node]}
+    for other in (name for name in options if name != "count" and near["count"]):
+        if changes := _least(answer, near, (other, "count")):
+            yield _advice(answer, changes)
+            return
+
+
+def _options(answer: Served) -> dict[str, list[Any]]:
+    """Field of the question → its other values, the smallest change first."""
+    q = answer.question
+    return {
+        "weights": _fewer_bytes(answer),
+        "cache": [name for name in _CACHES if CACHE_TYPES[name] < CACHE_TYPES[q.cache]],
+        "count": [
+            count for count in divisors(q.config.heads, q.config.heads) if count > q.count and _node(q, count) != 0
+        ],
+        "chunk": [tokens for tokens in _halves(q.pass_tokens) if tokens >= _LEAST_CHUNK],
+        "prompt": _halves(q.prompt_tokens),
+        "output": _halves(q.output_tokens),
+    }
+
+
+def _fewer_bytes(answer: Served) -> list[str]:
+    """Types of weights that take less than the one asked for, the largest first: common ones, the published one, and mxfp4 if
+    the chip has products in fp4.
+    """
+    q = answer.question
+    fp4 = q.accelerator is not None and "fp4" in accelerator(q.accelerator).precisions
+    names = dict.fromkeys((*_WEIGHTS, *(["mxfp4"] if fp4 else []), *([q.config.stored] if q.config.stored else [])))
+    sizes = {name: weights(replace(q, weights=name)).total for name in names}
+    return sorted((name for name in names if sizes[name] < answer.weights.total), key=lambda name: -sizes[name])
+
+
+def _halves(length: int) -> list[int]:
+    return [length >> i for i in range(1, length.bit_length())]
+
+
+def _node(q: ServingQuestion, count: int) -> int | None:
+    """The size of a node if the model can be divided: as given, or 1 if no source has the links inside one; 0 if it cannot.
+
+    The rate between nodes may still be missing.
+    """
+    for node in (q.node, 1):
+        try:
+            changed = settled(replace(q, count=count, node=node, between_nodes=q.between_nodes or 1.0))
+            token_bounds(changed, chip_of(changed)[0], 1)
+            return node
+        except ValueError:
+            continue
+    return 0
+
+
+def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
+    """The smallest changes of these fields that suffice together, or None if even the largest do not."""
+    changes = {name: options[name][-1] for name in names}
+    if not _holds(answer, changes):
+        return None
+    for name in changes:
+        changes[name] = next(value for value in options[name] if _holds(answer, {**changes, name: value}))
+    return changes
+
+
+def _holds(answer: Served, changes: dict[str, Any]) -> int:
+    """How many sequences fit after these changes."""
+    q = replace(answer.question, **changes)
+    fit: int = memory_fields(q, answer.chip)["largest_batch"]
+    return fit
+
+
+def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:
+    words = {
+        "weights": "weights in {0} (--weights {0})",
+        "cache": "a cache in {0} (--cache {0})",
+        "count": "{0} accelerators (--count {0}%s)",
+        "chunk": "passes of {0:,} tokens of a prompt (--chunk {0})",
+        "prompt": "prompts of {0:,} tokens (--prompt {0})",
+        "output": "answers of {0:,} tokens (--output {0})",
+    }
+    q = answer.question
+    alone: dict[str, Any] = {}
+    if "count" in changes and (node := _node(q, changes["count"])) != q.node:
+        alone = {"node": node}
+    far = "count" in changes and changes["count"] > replace(q, **changes, **alone).per_node and q.between_nodes is None
+    words["count"] %= " --node 1" * bool(alone) + ", and --between-nodes with the rate of their network" * far
+    change = " and ".join(words[name].format(value) for name, value in changes.items())
+    return ServingAdvice(change, changes | alone, _holds(answer, changes))

@@ -1,0 +1,1 @@
+"""Questions about training: how long, and does it fit."""
