@@ -1,7 +1,7 @@
 """`python -m benchmarks.frozen > before.jsonl`: 400 random questions and their answers, to see what a change moved.
 
 Run it before a change and after it, and compare the two files with `diff`: where a change is meant to leave the numbers alone,
-nothing differs. Questions go through what a user calls: `predict.plan`, `predict.serve` and the command `cs336kit`. An answer
+nothing differs. `--seed 1` asks others. Questions go through what a user calls: `predict.plan`, `predict.serve` and the command `cs336kit`. An answer
 is its JSON and its text, a refusal its sentence. Each question has a seed of its own, so that one kind more moves no other.
 """
 
@@ -50,6 +50,11 @@ LAYOUTS = (
     "fsdp={}", "fsdp={}", "dp=2,fsdp={}", "zero1={}", "zero2={}", "dp={}", "fsdp={},tp=2", "zero1={},tp=4,sp=true",
     "pp=2,zero1={}", "pp=4,dp={},microbatches=8", "fsdp={},cp=2", "fsdp={},ep=2", "tp={}", "pp=2,tp=2,dp={},schedule=gpipe",
     "zero1={},fsdp=2",
+)  # fmt: skip
+#: What a number of parameters can be asked.
+OF_A_NUMBER = (
+    "accelerator", "count", "sharded", "tokens", "precision", "optimizer", "fused", "memory_bytes", "allowance", "price_per_hour",
+    "within_days", "between_nodes",
 )  # fmt: skip
 
 
@@ -107,7 +112,7 @@ def training(random: Random) -> dict[str, Any]:
         "layout": (0.5, lambda: layout),
         "sharded": (0.2, lambda: False),
         "batch": (0.6, lambda: batch),
-        "sequence": (0.5, lambda: random.choice((128, 500, 1024, 4096, 16384))),
+        "sequence": (0.5, lambda: random.choice((128, 500, 512, 1024, 2048, 4096, 16384))),
         "tokens": (0.5, lambda: random.choice((1e9, 15e12))),
         "steps": (0.1, lambda: 1000),
         "global_batch": (0.1, lambda: batch * passes * ranks),
@@ -129,7 +134,24 @@ def training(random: Random) -> dict[str, Any]:
         "between_nodes": (0.1, lambda: 25e9),
     }
     asked = _some(random, options)
-    model = random.choice((random.choice(MODELS), random.choice(MODELS), _config(random), 8e9))
+    model: Any = random.choice((random.choice(MODELS), random.choice(MODELS), _config(random)))
+    if random.random() < 0.1:  # a number of parameters is not asked about activations, with a few exceptions
+        model = random.choice((8e9, 70_553_706_496))
+        asked = {name: value for name, value in asked.items() if name in OF_A_NUMBER or random.random() < 0.05}
+    elif random.random() < 0.8:  # nor are options given that contradict each other
+        contradicted = {
+            "layout": "count sharded",
+            "lora_rank": "frozen",
+            "fused": "optimizer",
+            "global_batch": "accumulate",
+        }
+        asked = {
+            n: v for n, v in asked.items() if not any(n in contradicted[o].split() for o in asked if o in contradicted)
+        }
+        if "lora_rank" not in asked:
+            asked.pop("base", None)
+        if "tokens" not in asked:
+            asked = {name: value for name, value in asked.items() if name not in ("price_per_hour", "within_days")}
     return {"asked": {"model": str(model), **asked}, **_answer(lambda: predict.plan(Question(model, **asked)))}
 
 
@@ -138,8 +160,8 @@ def serving(random: Random) -> dict[str, Any]:
     options: dict[str, tuple[float, Callable[[], Any]]] = {
         "accelerator": (0.6, lambda: random.choice(CHIPS)),
         "count": (0.5, lambda: 2 ** random.randint(0, 4)),
-        "prompt": (0.5, lambda: random.choice((1, 100, 2000, 30000))),
-        "output": (0.5, lambda: random.choice((1, 100, 2000))),
+        "prompt": (0.5, lambda: random.choice((1, 100, 400, 2000, 30000))),
+        "output": (0.5, lambda: random.choice((1, 10, 100, 2000))),
         "batch": (0.3, lambda: 2 ** random.randint(0, 8)),
         "weights": (0.5, lambda: random.choice(("bf16", "fp8", "nf4", "int8", "int4-g32", "mxfp4"))),
         "cache": (0.2, lambda: random.choice(("fp8", "int8"))),
@@ -167,15 +189,20 @@ def commanded(random: Random) -> dict[str, Any]:
         options |= {
             "--layout": (0.3, lambda: random.choice(LAYOUTS).format(ranks)),
             "--batch": (0.4, lambda: str(2 ** random.randint(0, 4))),
-            "--sequence": (0.4, lambda: random.choice(("1k", "4Ki", "9"))),
+            "--sequence": (0.4, lambda: random.choice(("1024", "1k", "2Ki", "9"))),
             "--tokens": (0.5, lambda: "15T"),
             "--checkpointing": (0.3, lambda: ""),
             "--precision": (0.3, lambda: random.choice(POLICIES)),
             "--qlora": (0.1, lambda: "16"),
             random.choice(("--find", "--largest-batch", "--explain", "--sensitivity")): (0.2, lambda: ""),
         }
-    model = random.choice((random.choice(MODELS), random.choice(HUB), "70B"))
-    given = [text for pair in _some(random, options).items() for text in pair if text]
+    model = random.choice(
+        (random.choice(MODELS), random.choice(HUB), random.choice(HUB), random.choice(("70B", "llama-3-8b")))
+    )
+    drawn = _some(random, options)
+    if "--layout" in drawn and random.random() < 0.9:
+        drawn.pop("--count", None)
+    given = [text for pair in drawn.items() for text in pair if text]
     arguments = [name, model, *given, *["--json"] * (random.random() < 0.7)]
     out, refused = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(refused):
@@ -207,13 +234,13 @@ KINDS: dict[str, tuple[int, Callable[[Random], dict[str, Any]]]] = {
 }
 
 
-def main() -> int:
+def main(seed: int) -> int:
     """Print each question with its answer as a line of JSON; the hash of all lines and the time they took go to stderr."""
     start, whole = time.process_time(), hashlib.sha256()
     without = Counter[str]()
     for kind, (count, answer) in KINDS.items():
         for number in range(count):
-            answered = answer(Random(f"{kind} {number}"))
+            answered = answer(Random(f"{kind} {seed} {number}"))
             without += Counter(name for name in ("refused", "crashed") if answered.get(name))
             line = json.dumps({"question": f"{kind} {number}", **answered}, ensure_ascii=False)
             whole.update(line.encode())
@@ -226,5 +253,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    Parser(description=__doc__).parse_args()
-    sys.exit(main())
+    arguments = Parser(description=__doc__)
+    arguments.add_argument("--seed", type=int, default=0, help="other questions of the same kinds (0)")
+    sys.exit(main(arguments.parse_args().seed))
