@@ -1,8 +1,8 @@
 """`python -m benchmarks.frozen > before.jsonl`: 400 random questions and their answers, to see what a change moved.
 
 Run it before a change and after it, and compare the two files with `diff`: where a change is meant to leave the numbers alone,
-nothing differs. `--seed 1` asks others. Questions go through what a user calls: `predict.plan`, `predict.serve` and the command
-`cs336kit`. An answer is its JSON and its text, a refusal its sentence. Each question has a seed of its own, so that one kind
+nothing differs. `--seed 1` asks others. Questions go through what a user calls: `cs336plan.plan`, `cs336plan.serve` and the
+command `cs336kit`. An answer is its JSON and its text, a refusal its sentence. Each question has a seed of its own, so that one kind
 more moves no other.
 """
 
@@ -17,10 +17,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from cs336kit import predict
-from cs336kit._cli.arguments import Parser
-from cs336kit.cli import main as command
-from cs336kit.predict import Question, ServingQuestion, TransformerConfig
+import cs336plan
+from cs336kit.command import main as command
+from cs336kit.command.arguments import Parser
+from cs336kit.predict import TransformerConfig
+from cs336plan import Question, ServingQuestion
 
 #: Written out, so that a model more in the kit changes no question.
 MODELS = (
@@ -153,7 +154,7 @@ def training(random: Random) -> dict[str, Any]:
             asked.pop("base", None)
         if "tokens" not in asked:
             asked = {name: value for name, value in asked.items() if name not in ("price_per_hour", "within_days")}
-    return {"asked": {"model": str(model), **asked}, **_answer(lambda: predict.plan(Question(model, **asked)))}
+    return {"asked": {"model": str(model), **asked}, **_answer(lambda: cs336plan.plan(Question(model, **asked)))}
 
 
 def serving(random: Random) -> dict[str, Any]:
@@ -175,7 +176,10 @@ def serving(random: Random) -> dict[str, Any]:
     }
     asked = _some(random, options)
     model = random.choice((random.choice(MODELS), random.choice(MODELS), _config(random)))
-    return {"asked": {"model": str(model), **asked}, **_answer(lambda: predict.serve(ServingQuestion(model, **asked)))}
+    return {
+        "asked": {"model": str(model), **asked},
+        **_answer(lambda: cs336plan.serve(ServingQuestion(model, **asked))),
+    }
 
 
 def commanded(random: Random) -> dict[str, Any]:
