@@ -79,7 +79,7 @@ def generated(readme: str, lessons: pages.Lessons, home: links.Home | None) -> s
 
     Raises ValueError when the markers are missing.
     """
-    parts = [make(lessons, f"{NOTEBOOKS}/") for make in (pages.course_map, pages.paths)]
+    parts = [make(lessons, f"{NOTEBOOKS}/") for make in (pages.course_map, pages.paths_in_short)]
     readme = between(readme, BEGIN, END, "\n\n".join(filter(None, parts)))
     return between(readme, OPENS, OPENED, links.said(home, lessons[0][0]))
 

@@ -136,6 +136,21 @@ def paths(lessons: Lessons, folder: str = "") -> str:
     return "\n".join(lines)
 
 
+def paths_in_short(lessons: Lessons, folder: str = "") -> str:
+    """The same in two sentences, which name the paths and say where they are listed."""
+    there = {path.name[:2]: cells for path, cells in lessons}
+    if not {number for way in plans.PATHS for number in way.lessons + way.cards} <= {*there}:
+        return ""
+    every = [minutes(cells) for cells in there.values()]
+    reading, exercises, further = (_hours(sum(column)) for column in zip(*every, strict=True))
+    ways = [f"*{way.name}* ({_hours(plans.minutes(way, there).reading)} hours)" for way in plans.PATHS]
+    return (
+        f"All {len(every)} lessons take {reading} hours to read and predict, {exercises} for their exercises, and {further} for "
+        f"what is under *Further*. Shorter paths, {', '.join(ways[:-1])} and {ways[-1]}, are listed at the end of "
+        f"[lesson {lessons[0][0].name[:2]}]({folder}{lessons[0][0].name})."
+    )
+
+
 def _hours(minutes: int) -> str:
     return f"{minutes / 60:.1f}".removesuffix(".0")
 

@@ -45,8 +45,8 @@ def names(*extras):
 
 def test_every_requirement_of_make_test_is_pinned_exactly():
     assert names("torch", "lessons", "lab", "test") <= {canonicalize_name(name) for name in PINS}
-    (said,) = re.findall(r"The pinned torch is (\S+), ", (ROOT / "README.md").read_text())
-    assert PINS["torch"] == said, "README.md names the pinned torch, and constraints.txt pins another one"
+    (said,) = re.findall(r"The pinned torch is (\S+), ", (ROOT / "docs/verification.md").read_text())
+    assert PINS["torch"] == said, "docs/verification.md names the pinned torch, and constraints.txt pins another one"
     assert all(re.fullmatch(r"\d+(\.\w+)*", version) for version in PINS.values())
 
 
@@ -295,10 +295,14 @@ def test_the_readme_s_table_is_that_of_the_notebooks_and_its_links_those_of_the_
     assert generated(readme, every(ROOT / "notebooks"), links.home(ROOT)) == readme, "run: make readme"
 
 
-def test_links_of_the_readme_lead_somewhere():
-    readme = (ROOT / "README.md").read_text()
-    for target in re.findall(r"\]\(([^)#]+)\)", readme):
-        assert target.startswith("https://") or (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
+def test_links_of_the_readme_and_of_its_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 1250
 
 
 def test_a_readme_without_its_marks_is_refused():

@@ -58,7 +58,11 @@ def write_source(source: Path, root: Path) -> None:
     for file in (*PAGES.glob("*.md"), *(root / name for name in written.PAPERS)):
         if file.is_file():
             shutil.copy(file, source)
-    for name, text in {**written.pages(every, {file.stem for file in source.glob("*.md")}), **names.pages()}.items():
+    guides = sorted((root / written.GUIDES).glob("*.md"))
+    for file in guides:
+        _write(source / written.GUIDES / file.name, file.read_text(encoding="utf-8"))
+    by_hand = {file.stem for file in source.glob("*.md")}
+    for name, text in {**written.pages(every, by_hand, [file.stem for file in guides]), **names.pages()}.items():
         _write(source / name, text)
     static = Path(shutil.copytree(STATIC, source / "_static"))
     shutil.copy(root / MATHJAX, static)

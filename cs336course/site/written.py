@@ -15,6 +15,8 @@ from cs336kit.lessons.lesson_21.explorer import every_claim
 
 #: Documents of the clone that are pages of the site, if they exist.
 PAPERS = ("TEACHING.md", "CONTRIBUTING.md", "CHANGELOG.md")
+#: The folder of what is said about the course at more length, page by page.
+GUIDES = Path("docs")
 #: Pages besides the lessons, in order, and what home says about them; a page that does not exist is left out.
 TOOLS = {
     "planner": ": name a model and its hardware, and see what fits and how long it takes",
@@ -26,18 +28,21 @@ TOOLS = {
 CARD = re.compile(r"^(\*\*The card\*\*.*?)(?=^\*\*|\Z)", flags=re.M | re.S)
 
 
-def pages(lessons: course.Lessons, there: AbstractSet[str]) -> dict[str, str]:
-    """File name → Markdown of every page that is generated here; there: the names of the pages written by hand."""
+def pages(lessons: course.Lessons, there: AbstractSet[str], guides: Sequence[str] = ()) -> dict[str, str]:
+    """File name → Markdown of every page that is generated here.
+
+    there: the names of the pages written by hand; guides: those in GUIDES.
+    """
     explained = words.page({path.name[:2]: path.name for path, _ in lessons}, f"{NOTEBOOKS}/")
     return {
-        "index.md": home(lessons, there),
+        "index.md": home(lessons, there, guides),
         "words.md": f"# {words.HEADING.removeprefix('## ')}\n\nThey have one meaning in all lessons.\n\n{explained}\n",
         "cards.md": cards(lessons),
         "claims.md": ledger(lessons),
     }
 
 
-def home(lessons: course.Lessons, there: AbstractSet[str]) -> str:
+def home(lessons: course.Lessons, there: AbstractSet[str], guides: Sequence[str] = ()) -> str:
     """The first page: what the course is, how to start, the map, and the table of contents of the whole site."""
     by_hand = there - {Path(name).stem for name in PAPERS}
     tools = [
@@ -46,7 +51,12 @@ def home(lessons: course.Lessons, there: AbstractSet[str]) -> str:
     rooms = names.rooms()
     papers = [Path(name).stem for name in PAPERS if Path(name).stem in there]
     parts = [(title, [f"{NOTEBOOKS}/{path.stem}" for path, _ in here]) for title, here in course.by_part(lessons)]
-    every = [("Look up", tools), *parts, ("The kit", [*rooms]), ("About", papers)]
+    every = [
+        ("Look up", tools),
+        *parts,
+        ("The kit", [*rooms]),
+        ("About", [*(f"{GUIDES}/{name}" for name in guides), *papers]),
+    ]
     trees = [_tree(title, documents) for title, documents in every if documents]
     text = (Path(__file__).parent / "home.md").read_text(encoding="utf-8")
     first = lessons[0][0]

@@ -377,8 +377,8 @@ def test_a_clone_of_nanogpt_is_timed_beside_the_course(monkeypatch, tmp_path):
     assert [reason.partition(":")[0] for reason in run.skipped] == ["nanoGPT's step"] * 2
 
 
-def test_the_table_of_the_readme_is_that_of_the_records():
-    said = (Path(gpu.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+def test_the_table_of_the_gpus_is_that_of_the_records():
+    said = (Path(gpu.__file__).parents[1] / "docs/gpu.md").read_text(encoding="utf-8")
     columns = [shown_of(gpu) for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")]
     for cells in zip(*columns, strict=True):
         row = " ".join(f"| {cell}" for cell in cells) + " |"
@@ -386,7 +386,7 @@ def test_the_table_of_the_readme_is_that_of_the_records():
 
 
 def shown_of(gpu: str) -> list[str]:
-    """The cells of a GPU's column in the README's table."""
+    """The cells of a GPU's column in the table of docs/gpu.md."""
     stage = {name: measure.recorded(name, gpu=gpu) for name in STAGES}
     (whole,) = stage["overlap"].named("whole", pinned=True)
     fp8, bf16 = (stage["products"].named("product", precision=p, inner=32768)[0] for p in ("fp8", "bf16"))

@@ -107,7 +107,12 @@ def settlements() -> list[Callable[[], None]]:
     modules = [
         importlib.import_module(f"claims.{path.stem}") for path in sorted(Path(__file__).parent.glob("test_*.py"))
     ]
-    return [value for module in modules for value in vars(module).values() if hasattr(value, "settle")]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if hasattr(value, "claim") and hasattr(value, "settle")
+    ]
 
 
 def near(value: Any, to: Any, *, relative: float) -> Any:
