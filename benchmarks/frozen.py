@@ -2,8 +2,8 @@
 
 Run it before a change and after it, and compare the two files with `diff`: where a change is meant to leave the numbers alone,
 nothing differs. `--seed 1` asks others. Questions go through what a user calls: `cs336plan.plan`, `cs336plan.serve` and the
-command `cs336kit`. An answer is its JSON and its text, a refusal its sentence. Each question has a seed of its own, so that one kind
-more moves no other.
+command `cs336kit`. An answer is its JSON and its text, a refusal its sentence. Each question has a seed of its own, so that one
+kind more moves no other.
 """
 
 import contextlib
