@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from cs336kit import lm, measure, predict
 from cs336kit.command.arguments import Parser
 from cs336kit.predict import MODELS, TransformerConfig
-from cs336kit.predict.accounting import forget
+from cs336kit.predict.decoder.programs import forget
 from cs336kit.teach.tables import Table
 
 QUANTITIES = ("parameters", "forward FLOPs", "saved activations, bytes", "KV cache, bytes")

@@ -4,7 +4,7 @@ import difflib
 from argparse import Action
 from collections.abc import Mapping, Sequence
 
-from cs336kit.predict.engine.programs import linear_components
+from cs336kit.predict.decoder.programs import linear_components
 from cs336kit.predict.layouts import AXES
 from cs336kit.predict.transformer import TransformerConfig
 

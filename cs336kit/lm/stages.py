@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from cs336kit.lm.models import DecoderOnly, embedded, logits_of
 from cs336kit.lm.tensor_parallel import Ranks
 from cs336kit.predict import Layout, TransformerConfig
-from cs336kit.predict.engine.layers import stage_blocks
+from cs336kit.predict.decoder.layers import stage_blocks
 
 
 class Stage(nn.Module):

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from cs336kit.predict.allocation import *
     from cs336kit.predict.allocator import *
     from cs336kit.predict.block_formats import *
+    from cs336kit.predict.decoder.programs import *
     from cs336kit.predict.decoding.latency import *
     from cs336kit.predict.devices import *
     from cs336kit.predict.einsum import *
     from cs336kit.predict.engine.operations import *
-    from cs336kit.predict.engine.programs import *
     from cs336kit.predict.estimates import *
     from cs336kit.predict.formats import *
     from cs336kit.predict.hardware import *
@@ -54,7 +54,7 @@ _MODULES = {
     "devices": "DEVICES Device",
     "einsum": "einsum_flops",
     "engine.operations": "Op Program",
-    "engine.programs": "program",
+    "decoder.programs": "program",
     "estimates": "kaplan_flops kaplan_parameters paper_block_bytes six_nd_estimate",
     "formats": "FORMATS",
     "hardware": "Accelerator accelerator accelerators",

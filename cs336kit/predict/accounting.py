@@ -5,10 +5,12 @@ B batch · S sequence · D d_model · A heads · K kv_heads · h head_dim · F d
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import known, positive_int
+from cs336kit.predict.decoder.programs import model_leaves, program
+from cs336kit.predict.decoder.step import StepOptions
 from cs336kit.predict.engine.collectives import OF_EXPERTS
 from cs336kit.predict.engine.operations import (
     ELEMENT_BYTES,
@@ -22,8 +24,6 @@ from cs336kit.predict.engine.operations import (
     shapes,
 )
 from cs336kit.predict.engine.products import computed_again, products
-from cs336kit.predict.engine.programs import _as_transformers, _program, model_leaves, program
-from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 # -- parameters ------------------------------------------------------------------------------------------------------
@@ -110,18 +110,15 @@ def training_flops(
     *,
     batch: int,
     sequence: int,
-    causal: bool = False,
-    checkpointing: bool = False,
-    attention: str = "eager",
-    **options: Any,
+    **options: Unpack[StepOptions],
 ) -> Breakdown:
     """FLOPs of one forward and backward pass by component, with the recomputation of checkpointing as one more.
 
     Each matrix product of the forward pass has two in the backward pass, one for each of its inputs that needs a gradient: 3×
     forward, exactly, when everything is trained. With `attention="sdpa"`, attention has five in its backward pass instead of
     four, because the fused kernel computes the scores again. It has four where torch does not take the fused kernel: on a CPU
-    with dropout, and on CUDA (`device="cuda"`) in fp32 with grouped heads. `options` are those of `program`: frozen components,
-    LoRA.
+    with dropout, and on CUDA (`device="cuda"`) in fp32 with grouped heads. `options` are those of `program`: checkpointing,
+    frozen components, LoRA.
 
     Recomputation follows torch.utils.checkpoint with use_reentrant=False: it stops as soon as every saved tensor is back. A dense
     block's last linear saves only its input, so it is not run again, unless dropout follows it. In a mixture of experts it is,
@@ -129,8 +126,7 @@ def training_flops(
 
     Convention and what is left out: as in `forward_flops`; the optimizer's element-wise work is left out, too.
     """
-    size: dict[str, Any] = {"batch": batch, "sequence": sequence, "causal": causal}
-    walked = program(config, checkpointing=checkpointing, attention=attention, **size, **options)
+    walked = program(config, batch=batch, sequence=sequence, **options)
     parts = Counter[str]()
     for op, count in walked.operations():
         for row in products(op):
@@ -148,10 +144,7 @@ def saved_activation_bytes(
     *,
     batch: int,
     sequence: int,
-    precision: str | PrecisionPolicy = "fp32",
-    attention: str = "eager",
-    checkpointing: bool = False,
-    **options: Any,
+    **options: Unpack[StepOptions],
 ) -> Breakdown:
     """Bytes that a forward pass with its cross-entropy loss saves for the backward pass, by component.
 
@@ -159,7 +152,7 @@ def saved_activation_bytes(
       saved too), or "fp16" and "autocast-fp16", the same with fp16.
     - `attention`: "eager" (softmax written out) or "sdpa" (torch's fused function).
     - `checkpointing`: save only each block's input (torch.utils.checkpoint, use_reentrant=False).
-    - `options`: `device="cuda"` and others of `program`.
+    - `options`: these, `device="cuda"` and others of `program`.
 
     Convention: every storage counts once. Exact to the byte for `lm.DecoderOnly` and `lm.Llama` on both devices. The loss is
     torch's F.cross_entropy of fp32 logits (`lm.cross_entropy` saves 4 bytes less; with bf16 logits, its part is half).
@@ -169,14 +162,13 @@ def saved_activation_bytes(
     routing indices, the logits, temporary tensors, rounding.
     Source: after Korthikanti et al. 2022, arXiv:2205.05198, section 4.1, term by term against torch.
     """
-    walked = program(
-        config, batch=batch, sequence=sequence, precision=precision, attention=attention, checkpointing=checkpointing,
-        **options,
-    )  # fmt: skip
+    walked = program(config, batch=batch, sequence=sequence, **options)
     return Breakdown(_kept(walked.items), unit="bytes")
 
 
-def saved_block_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
+def saved_block_bytes(
+    config: TransformerConfig, *, batch: int, sequence: int, **options: Unpack[StepOptions]
+) -> Breakdown:
     """Bytes that one block (the first) saves for its backward pass, by component; arguments as in `saved_activation_bytes`."""
     walked = program(config, batch=batch, sequence=sequence, **options)
     block, _ = next(blocks(walked.items))
@@ -244,7 +236,7 @@ CACHE_TYPES = {name: ELEMENT_BYTES[name] for name in ("fp32", "bf16", "fp16", "f
 CACHE_TYPES |= dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), ELEMENT_BYTES["fp8"])
 
 
-def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Any) -> Breakdown:
+def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **options: Unpack[StepOptions]) -> Breakdown:
     """Bytes that a forward pass must at least read and write, by part of the model: each operation's tensors once.
 
     Views move nothing. `options` are those of `program`. Left out: what stays in an on-chip cache between two operations (less),
@@ -255,9 +247,3 @@ def traffic_bytes(config: TransformerConfig, *, batch: int, sequence: int, **opt
         if moved := op.forward_bytes:
             parts[op.part] += count * moved
     return Breakdown(parts, unit="bytes")
-
-
-def forget() -> None:
-    """Drop the cached programs, as a benchmark of first answers has to."""
-    for remembered in (_program, _as_transformers, model_leaves):
-        remembered.cache_clear()

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Unpack
 
 from cs336kit.predict.allocator import LT_WORKSPACE_BYTES, WORKSPACE_BYTES, Block, CachingAllocator
 from cs336kit.predict.checks import boolean, positive_int, shown
+from cs336kit.predict.decoder.programs import program
+from cs336kit.predict.decoder.step import StepOptions
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.engine.ledger import Ledger
 from cs336kit.predict.engine.operations import ELEMENT_BYTES, HOST_INDICES, Gradient, Op, Program, Storage
-from cs336kit.predict.engine.programs import program
 from cs336kit.predict.engine.states import state_requests, temporary_requests
 from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.layouts import as_layout
@@ -122,7 +123,7 @@ def step_allocation(
     optimizer: str = "adamw",
     fused: bool = False,
     capability: int = 9,
-    **options: Any,
+    **options: Unpack[StepOptions],
 ) -> StepAllocation:
     """Requested, allocated and reserved bytes of two training steps on one CUDA device, by replaying every request.
 
@@ -141,7 +142,8 @@ def step_allocation(
     positive_int("capability", capability)
     optimizer_spec(optimizer)
     boolean("fused", fused)
-    written = program(config, batch=batch, sequence=sequence, **{"device": "cuda", **options, "unrolled": True})
+    how: StepOptions = {"device": "cuda", **options, "unrolled": True}
+    written = program(config, batch=batch, sequence=sequence, **how)
     allocator = CachingAllocator()
     for leaf in written.leaves:
         for _ in range(leaf.count):

@@ -3,7 +3,7 @@
 from cs336kit.predict.accounting import parameters, without_embeddings
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import boolean, positive_int
-from cs336kit.predict.engine.programs import check_sizes
+from cs336kit.predict.decoder.step import check_sizes
 from cs336kit.predict.napkin import six_nd
 from cs336kit.predict.transformer import TransformerConfig, check_config
 

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import at_most, boolean, finite_results, positive_int, positive_number
-from cs336kit.predict.engine.programs import check_sizes, whole_blocks
+from cs336kit.predict.decoder.programs import whole_blocks
+from cs336kit.predict.decoder.step import Options, check_sizes
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout, divisors
 from cs336kit.predict.links import NODE
-from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict.precision import policy
 from cs336kit.predict.settle import LARGEST
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
@@ -48,11 +49,9 @@ def find_layouts(
     mfu: float = 0.4,
     memory_bytes: float | None = None,
     limit: int = 10,
-    precision: str | PrecisionPolicy = "mixed",
-    attention: str = "sdpa",
     optimizer: str = "adamw",
     fused: bool = False,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> list[FoundLayout]:
     """The `limit` best layouts that use all `count` accelerators and fit, by the upper bound of a step's seconds, then by margin.
 
@@ -60,7 +59,8 @@ def find_layouts(
       `batch`; what the data ranks do not take at once is accumulated.
     - `memory_bytes`: the memory that has to be enough (None: the accelerator's; leave some per cent free for what `step_peak`
       leaves out).
-    - The other arguments are those of `step_seconds` and `step_peak`; `device`, unless given, is the accelerator's.
+    - The other arguments are those of `step_seconds` and `step_peak`; unless given, `precision` is "mixed",
+      `attention` "sdpa", and `device` the accelerator's.
 
     It tries the sizes that divide heads, experts, sequence and the cluster, with tp inside a node, and every way to share
     state; sp wherever there is tp; GPipe where a pipeline has fewer micro-batches than stages, else 1F1B. If nothing fits, the
@@ -69,11 +69,15 @@ def find_layouts(
     boolean("fused", fused)
     batch, sequence = check_sizes(config, batch=batch, sequence=sequence)
     at_most("sequence", sequence, LARGEST["context"])
-    count, limit, kind = positive_int("count", count), positive_int("limit", limit), policy(precision)
+    count, limit, kind = (
+        positive_int("count", count),
+        positive_int("limit", limit),
+        policy(options.get("precision", "mixed")),
+    )
     cluster = cluster_of(accelerator, kind, mfu=mfu, node=node, between_nodes=between_nodes)
     room = _room(cluster.device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)
     wanted = batch * count if global_batch is None else positive_int("global_batch", global_batch)
-    how: dict[str, Any] = {"device": cluster.device.rules, "precision": kind, "attention": attention, **options}
+    how: dict[str, Any] = {"device": cluster.device.rules, "attention": "sdpa", **options, "precision": kind}
     step = {"batch": batch, "sequence": sequence, **how}
     timed = []
     for layouts in candidates(

@@ -6,17 +6,18 @@ P parameters · B batch · S sequence. Everything is per replica: one model on o
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import boolean, positive_int, positive_number
+from cs336kit.predict.decoder.layers import stages
+from cs336kit.predict.decoder.programs import program
+from cs336kit.predict.decoder.step import Options, StepOptions
 from cs336kit.predict.engine.gathered import REDUCING
-from cs336kit.predict.engine.layers import stages
 from cs336kit.predict.engine.ledger import Alive, Ledger
 from cs336kit.predict.engine.operations import Program, Storage
-from cs336kit.predict.engine.programs import program
 from cs336kit.predict.engine.states import block_count, gradient_bytes, states, step_bytes
 from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.layouts import Layout, as_layout
@@ -103,7 +104,7 @@ def both_passes(walk: Walk, walked: Program) -> Walk:
 
 
 def step_timeline(
-    config: TransformerConfig, *, batch: int, sequence: int, allocated: bool = False, **options: Any
+    config: TransformerConfig, *, batch: int, sequence: int, allocated: bool = False, **options: Unpack[StepOptions]
 ) -> list[Moment]:
     """Live bytes beyond parameters and optimizer state at the end of each stage of a step that starts without gradients.
 
@@ -152,7 +153,7 @@ def _moments(walked: Program, optimizer: str, implementation: str, allocated: bo
 
 def _alive(
     config: TransformerConfig, layout: Layout, *, optimizer: str, foreach: bool | None, accumulate: int,
-    stage: int | None = None, fused: bool = False, allocated: bool = False, **options: Any,
+    stage: int | None, fused: bool, allocated: bool, batch: int, sequence: int, **options: Unpack[Options],
 ) -> tuple[dict[str, Alive], Breakdown]:  # fmt: skip
     """What is alive at each moment, and the peak by bucket, of one pipeline stage; None: of the one with the highest peak."""
     for name, given in {"foreach": foreach, "fused": fused, "allocated": allocated}.items():
@@ -169,7 +170,7 @@ def _alive(
         layout = replace(layout, microbatches=accumulate)
     found = []
     for each in stages(config, layout, stage, options.get("expert_tokens")):
-        walked = program(config, layout=layout, stage=each, **options)
+        walked = program(config, batch=batch, sequence=sequence, layout=layout, stage=each, **options)
         implementation = "fused" if fused else "foreach" if (walked.foreach if foreach is None else foreach) else "loop"
         moments = _moments(walked, optimizer.lower(), implementation, allocated)
         held = states(walked, optimizer.lower(), allocated=implementation if allocated else "")
@@ -197,8 +198,11 @@ def peak_moments(
     foreach: bool | None = None,
     shards: int = 1,
     accumulate: int = 1,
+    fused: bool = False,
+    allocated: bool = False,
     layout: Layout | str | None = None,
-    **options: Any,
+    stage: int | None = None,
+    **options: Unpack[Options],
 ) -> dict[str, int]:
     """The most bytes alive, beyond parameters and optimizer state, at each moment of a step that can be its peak.
 
@@ -220,7 +224,7 @@ def peak_moments(
     """
     moments, _ = _alive(
         config, as_layout(layout, shards=shards), batch=batch, sequence=sequence, optimizer=optimizer, foreach=foreach,
-        accumulate=accumulate, **options,
+        accumulate=accumulate, fused=fused, allocated=allocated, stage=stage, **options,
     )  # fmt: skip
     return {name: moment.bytes for name, moment in moments.items()}
 
@@ -234,8 +238,11 @@ def step_peak(
     foreach: bool | None = None,
     shards: int = 1,
     accumulate: int = 1,
+    fused: bool = False,
+    allocated: bool = False,
     layout: Layout | str | None = None,
-    **options: Any,
+    stage: int | None = None,
+    **options: Unpack[Options],
 ) -> Breakdown:
     """Bytes alive at the peak of a training step that starts without gradients, by bucket. This is what has to fit.
 
@@ -266,7 +273,7 @@ def step_peak(
     """
     _, peak = _alive(
         config, as_layout(layout, shards=shards), batch=batch, sequence=sequence, optimizer=optimizer, foreach=foreach,
-        accumulate=accumulate, **options,
+        accumulate=accumulate, fused=fused, allocated=allocated, stage=stage, **options,
     )  # fmt: skip
     return peak
 

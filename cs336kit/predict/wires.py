@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import finite_results, fraction, positive_int, positive_number
+from cs336kit.predict.decoder.layers import stage_kinds, stages
+from cs336kit.predict.decoder.programs import program
+from cs336kit.predict.decoder.step import Options
 from cs336kit.predict.engine.collectives import GROUP, parameter_wires
 from cs336kit.predict.engine.collectives import ring_bytes as ring_bytes
-from cs336kit.predict.engine.layers import stage_kinds, stages
 from cs336kit.predict.engine.operations import Program, Wire
 from cs336kit.predict.engine.products import computed_again, products
-from cs336kit.predict.engine.programs import program
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout, as_layout
@@ -89,7 +90,7 @@ def communication(
     sequence: int,
     node: int = NODE,
     stage: int | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Breakdown:
     """Bytes that one rank sends in one step, by collective, axis of the layout and link.
 
@@ -114,20 +115,29 @@ def communication(
     return _of_fullest(config, layout, stage, node, batch=batch, sequence=sequence, **options)[0]
 
 
-def leaving_bytes(config: TransformerConfig, *, layout: Layout, node: int, **options: Any) -> int:
+def leaving_bytes(
+    config: TransformerConfig, *, layout: Layout, node: int, batch: int, sequence: int, **options: Unpack[Options]
+) -> int:
     """The part of what `communication` counts that leaves the node, in bytes over the link of one accelerator."""
-    return _of_fullest(config, layout, None, node, **options)[1]
+    return _of_fullest(config, layout, None, node, batch=batch, sequence=sequence, **options)[1]
 
 
 def _of_fullest(
-    config: TransformerConfig, layout: Layout, stage: int | None, node: int, **options: Any
+    config: TransformerConfig,
+    layout: Layout,
+    stage: int | None,
+    node: int,
+    *,
+    batch: int,
+    sequence: int,
+    **options: Unpack[Options],
 ) -> tuple[Breakdown, int]:
     """Bytes by name that a rank sends, in the stage that sends most, and how many of them go over its link between nodes."""
     found = []
     for each in stages(config, layout, stage, options.get("expert_tokens")):
         parts: dict[str, int] = {}
         leaves = 0
-        for wire, count in sent(program(config, layout=layout, stage=each, **options)):
+        for wire, count in sent(program(config, batch=batch, sequence=sequence, layout=layout, stage=each, **options)):
             far = crosses(wire, node, layout)
             name = f"{wire.axis} {wire.kind}, {'between nodes' if far else 'inside a node'}"
             parts[name] = parts.get(name, 0) + wire.bytes * count
@@ -147,9 +157,7 @@ def step_seconds(
     mfu: float = 0.4,
     between_nodes: float | None = None,
     node: int = NODE,
-    precision: str | PrecisionPolicy = "mixed",
-    attention: str = "sdpa",
-    **options: Any,
+    **options: Unpack[Options],
 ) -> StepSeconds:
     """Seconds of one training step, bounded from below (everything overlaps) and from above (nothing does).
 
@@ -157,16 +165,17 @@ def step_seconds(
       a whole run, in which recomputation, the pipeline bubble and communication take time, too.
     - `between_nodes`: bytes per second each way from one accelerator to other nodes, such as 50e9 for 400 Gb/s. It is needed
       where a group spans several nodes of `node` accelerators, and no table has it.
-    - `options`: those of `predict.program`; `device`, unless given, is the accelerator's.
+    - `options`: those of `predict.program`; unless given, `precision` is "mixed", `attention` "sdpa", and `device` the
+      accelerator's.
 
     Inside a node, the accelerator's `link` counts (its `host_link` if it has none). A ring that spans several nodes leaves each
     of them once, over the links of all ranks that the group has there; the node with the fewest of them counts. The ring of cp
     goes from neighbor to neighbor, over one link. In an all-to-all, what stays in a node goes over the links inside it.
     Left out: latency, contention, the optimizer's step, loading of data.
     """
-    layout, kind = as_layout(layout), policy(precision)
+    layout, kind = as_layout(layout), policy(options.get("precision", "mixed"))
     cluster = cluster_of(accelerator, kind, mfu=mfu, node=node, between_nodes=between_nodes)
-    how: dict[str, Any] = {"device": cluster.device.rules, "precision": kind, "attention": attention, **options}
+    how: dict[str, Any] = {"device": cluster.device.rules, "attention": "sdpa", **options, "precision": kind}
     programs = stage_programs(config, layout, batch=batch, sequence=sequence, **how)
     return seconds_of(programs, layout, cluster, layout.global_batch(batch), sequence)
 

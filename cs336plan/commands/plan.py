@@ -7,8 +7,8 @@ import json
 from cs336kit.command import arguments as read
 from cs336kit.command.arguments import Keys, LayoutText, Parser, add_links, check_listed, in_sequences
 from cs336kit.command.words import components
+from cs336kit.predict.decoder.step import EVERY_ATTENTION
 from cs336kit.predict.devices import DEVICES
-from cs336kit.predict.engine.programs import EVERY_ATTENTION
 from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.precision import POLICIES

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
 from cs336kit.predict.chip import peak_of
-from cs336kit.predict.engine.layers import stages
+from cs336kit.predict.decoder.layers import stages
 from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES

@@ -6,9 +6,9 @@ from typing import Any
 from cs336kit.predict.accounting import parameters, training_flops
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.chip import peak_of
+from cs336kit.predict.decoder.programs import program
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.engine.operations import Leaf
-from cs336kit.predict.engine.programs import program
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.links import link_speed
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 from cs336kit.predict.checks import checked, fraction, known, shown
 from cs336kit.predict.checks import count as whole
+from cs336kit.predict.decoder.programs import linear_components, model_leaves
+from cs336kit.predict.decoder.step import EVERY_ATTENTION, check_sizes
 from cs336kit.predict.devices import DEVICES
-from cs336kit.predict.engine.programs import EVERY_ATTENTION, check_sizes, linear_components, model_leaves
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, as_layout, check_layout
 from cs336kit.predict.links import node_of

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cs336kit import predict
 from cs336kit.command import main
 from cs336kit.predict.accounting import CACHE_TYPES
-from cs336kit.predict.engine.programs import CACHES, EVERY_ATTENTION, PHASES
+from cs336kit.predict.decoder.step import CACHES, EVERY_ATTENTION, PHASES
 from cs336kit.predict.families.fields import field_table
 from cs336kit.predict.layouts import AXES, SCHEDULES, STAGES
 from cs336kit.predict.names import published

@@ -7,8 +7,8 @@ import pytest
 
 from cs336kit.predict import MODELS, Layout, TransformerConfig, communication, program, step_seconds, training_flops
 from cs336kit.predict.chip import chip
+from cs336kit.predict.decoder.layers import stages
 from cs336kit.predict.engine.collectives import strides
-from cs336kit.predict.engine.layers import stages
 from cs336kit.predict.engine.operations import Wire
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.links import bandwidth, crosses, leaving, node_of, taken, together

@@ -1,7 +1,7 @@
 """Attention as transformers writes it: projections, rotary positions, eager or fused."""
 
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.engine.decoder.sdpa import Heads, scaled_dot_product_attention
+from cs336kit.predict.decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict.engine.operations import INDICES, Op, Tensor
 
 

@@ -8,9 +8,9 @@ from cs336kit.predict._transformers.attention import Attention
 from cs336kit.predict._transformers.mlp import MLP
 from cs336kit.predict._transformers.modules import Modules
 from cs336kit.predict._transformers.writings import Writing
+from cs336kit.predict.decoder.model import loss_of
 from cs336kit.predict.devices import Device
 from cs336kit.predict.engine.builder import Builder
-from cs336kit.predict.engine.decoder.model import loss_of
 from cs336kit.predict.engine.operations import INDICES, Op, Program, Tensor
 from cs336kit.predict.layouts import Layout
 from cs336kit.predict.precision import PrecisionPolicy
@@ -176,7 +176,7 @@ def decoder(
         attend.mask = masks.get(window)
         with b.repeat("block", count, checkpoint=x if checkpointing else None):
             y = _block(modules, attend, mlp, x, window)
-            b.ranks.parameters(b.leaves[before:], count, of=c)
+            b.ranks.parameters(b.leaves[before:], count)
             b.mark("block forward")
             b.free(x, *returned)
         x = y

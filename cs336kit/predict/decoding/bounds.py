@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.chip import chip, peak_of
+from cs336kit.predict.decoder.programs import program
 from cs336kit.predict.decoding.load import Load, options_of, packing_of
 from cs336kit.predict.decoding.memory import (
     cache_bytes,
@@ -16,7 +17,6 @@ from cs336kit.predict.decoding.memory import (
 )
 from cs336kit.predict.engine.collectives import OF_EXPERTS
 from cs336kit.predict.engine.operations import Op, Program, Storage, Tensor
-from cs336kit.predict.engine.programs import program
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.links import taken
 

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.checks import checked, fraction, known
 from cs336kit.predict.chip import chip
+from cs336kit.predict.decoder.step import check_sizes
 from cs336kit.predict.devices import FLASH
-from cs336kit.predict.engine.programs import check_sizes
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.links import link_speed, node_of

@@ -6,10 +6,10 @@ from math import prod
 
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.breakdown import Breakdown
+from cs336kit.predict.decoder.programs import program
 from cs336kit.predict.decoding.load import Load, options_of, packing_of
 from cs336kit.predict.engine.collectives import OF_EXPERTS
 from cs336kit.predict.engine.operations import ELEMENT_BYTES, Leaf, Op, Program
-from cs336kit.predict.engine.programs import program
 from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.packed import EXPERTS, PACKINGS, packed_bytes
 

@@ -5,7 +5,6 @@ from math import prod
 from cs336kit.predict.engine.collectives import Ranks
 from cs336kit.predict.engine.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
 from cs336kit.predict.engine.writer import Writer
-from cs336kit.predict.transformer import TransformerConfig
 
 #: Both matrices of an adapter (rank × inputs, outputs × rank), or None.
 Adapters = tuple[Tensor, Tensor] | None
@@ -384,13 +383,3 @@ def _factors(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     if x.needs_gradient:
         return (x, y) if y.needs_gradient else (y,)
     return (x,) if y.needs_gradient else ()
-
-
-def norm(
-    b: Builder, place: str, x: Tensor, c: TransformerConfig, *, name: str, component: str = "norms", kept_as: str = ""
-) -> Tensor:
-    """One of the model's norms over the last axis."""
-    scale = x.shape[-1:] if c.norm_scale else ()
-    return b.norm(
-        place, x, kind=c.norm, component=component, scale=scale, shift=c.norm_bias, name=name, kept_as=kept_as or place
-    )

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from cs336kit.predict.checks import known, non_negative_int, positive_int
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, Group, Leaf, Op, Storage, Tensor, Wire
+from cs336kit.predict.engine.operations import ELEMENT_BYTES, Group, Leaf, Op, Shares, Storage, Tensor, Wire
 from cs336kit.predict.engine.writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.precision import PrecisionPolicy
-from cs336kit.predict.transformer import TransformerConfig
 
 #: Components of a mixture's experts, which ep divides.
 OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})
@@ -153,12 +152,12 @@ class Ranks:
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 
     def parameters(
-        self, leaves: Sequence[Leaf], repeated: int = 0, *, also: Sequence[Tensor] = (), of: TransformerConfig | None = None
+        self, leaves: Sequence[Leaf], repeated: int = 0, *, also: Sequence[Tensor] = (), shares: Shares | None = None
     ) -> None:  # fmt: skip
         """Communication about these parameters, at the place in the program where their backward pass ends: see `Group`."""
         b = self.b
         if self.layout.count > 1:
-            group = Group(tuple(leaves), repeated, tuple(also) if b.train else (), of)
+            group = Group(tuple(leaves), repeated, tuple(also) if b.train else (), shares)
             b.groups.append(group)
             if wires := parameter_wires(group, self.layout, b.policy):
                 op = Op(f"{b.prefix}parameters", GROUP, (), (), (), (), (), b.part, wires=wires)
@@ -185,10 +184,7 @@ class Ranks:
 
 def _summed(group: Group, layout: Layout) -> Iterator[tuple[int, Leaf]]:
     """Parameters that several ranks of tp hold but use only in part, and how many ranks: their gradients have to be summed."""
-    c, sharing, normed = group.config, 1, "none"
-    if c is not None:
-        # Key/value heads fewer than the ranks are on several of them, each with other query heads.
-        sharing, normed = max(1, layout.tp // c.kv_heads), c.qk_norm
+    shares = group.shares or Shares(1, False, False)
     norms = [leaf for leaf in group.leaves if leaf.component == "query and key norms"]
     of, factor = "", 0
     for leaf in group.leaves:
@@ -197,13 +193,13 @@ def _summed(group: Group, layout: Layout) -> Iterator[tuple[int, Leaf]]:
         of, factor = (of, factor + 1) if leaf.component == "adapters" else (leaf.component, 0)
         behind = of in BEHIND_ROWS
         # The biases of experts are added before the sum; each rank has their whole gradients.
-        late = behind and len(leaf.tensor.shape) == 1 and not (c is not None and c.experts and of in OF_EXPERTS)
+        late = behind and len(leaf.tensor.shape) == 1 and not (shares.experts and of in OF_EXPERTS)
         if of in ALIKE or late:
             ranks = layout.tp if layout.sp else 1
-        elif of in PARTLY_SEEN or (leaf in norms and normed == "head") or factor == 1 + behind:
+        elif of in PARTLY_SEEN or (leaf in norms and shares.head_norms) or factor == 1 + behind:
             ranks = layout.tp
         else:
-            ranks = sharing if of in ("key", "value") or leaf in norms[len(norms) // 2 :] else 1
+            ranks = shares.of_a_head if of in ("key", "value") or leaf in norms[len(norms) // 2 :] else 1
         if ranks > 1 and leaf.tensor.needs_gradient:
             yield ranks, leaf
 

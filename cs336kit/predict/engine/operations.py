@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.precision import PrecisionPolicy
-from cs336kit.predict.transformer import TransformerConfig
 
 #: Bytes of one element.
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1, "bool": 1}
@@ -205,6 +204,17 @@ class Leaf:
     place: str
 
 
+class Shares(NamedTuple):
+    """Which parameters of a block are used by several ranks of tp, each only in part."""
+
+    #: ranks that hold the same key/value head
+    of_a_head: int
+    #: whether the norms of queries and keys are those of one head, which all ranks have
+    head_norms: bool
+    #: whether its MLP is a mixture of experts
+    experts: bool
+
+
 class Group(NamedTuple):
     """Parameters whose ranks communicate together: those of a block, or those outside the blocks."""
 
@@ -213,8 +223,8 @@ class Group(NamedTuple):
     repeated: int
     #: tables of which another pipeline stage holds a copy, so that their gradients are added up
     also: tuple[Tensor, ...]
-    #: the model that a block belongs to
-    config: TransformerConfig | None = None
+    #: who else uses them, in a block
+    shares: "Shares | None" = None
 
 
 @dataclass(frozen=True, eq=False)

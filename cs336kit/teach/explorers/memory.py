@@ -6,7 +6,7 @@ from typing import Any
 
 from cs336kit import predict
 from cs336kit.predict.checks import known
-from cs336kit.predict.engine.programs import ATTENTION
+from cs336kit.predict.decoder.step import ATTENTION
 from cs336kit.predict.grid import as_html, as_text
 from cs336kit.predict.precision import POLICIES
 from cs336kit.teach.explorers import drawing as draw

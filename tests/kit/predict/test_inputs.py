@@ -12,6 +12,7 @@ import torch
 import cs336plan
 from cs336kit import predict
 from cs336kit.predict.allocator import allocated_bytes, reserved_bytes
+from cs336kit.predict.decoder.step import StepOptions
 from cs336kit.predict.napkin import delivered_flops, largest_model, matmul_flops, six_nd, training_days
 from cs336kit.predict.transfers import pcie_bandwidth, pipeline_seconds
 
@@ -284,6 +285,10 @@ def serve(**fields):
     return str(cs336plan.serve(cs336plan.ServingQuestion(**fields)))
 
 
+#: What a pass of a model can be asked with.
+OPTIONS = ("batch", "sequence", "flavour", *sorted(StepOptions.__optional_keys__))
+
+
 def asked():
     """(function, what it needs, each of its keywords): those of a model with the options of a program, and whole questions."""
     config = predict.TransformerConfig(**SIZES)
@@ -291,10 +296,9 @@ def asked():
         given = inspect.signature(function).parameters.values()
         own = {p.name: p for p in given if p.kind is p.KEYWORD_ONLY}
         needed = {name: OTHERS.get(name, 8) for name, p in own.items() if p.default is p.empty}
-        handed_on = inspect.signature(predict.program).parameters if any(p.kind is p.VAR_KEYWORD for p in given) else {}
+        handed_on = OPTIONS if any(p.kind is p.VAR_KEYWORD for p in given) else ()
         for name in dict.fromkeys([*own, *handed_on]):
-            if name != "config":
-                yield pytest.param(partial(function, config), needed, name, id=f"{function.__name__}-{name}")
+            yield pytest.param(partial(function, config), needed, name, id=f"{function.__name__}-{name}")
     for function, made, needed in (
         (predict.TransformerConfig, predict.TransformerConfig, SIZES),
         (plan, cs336plan.Question, {"model": config}),
@@ -315,8 +319,8 @@ def test_options_that_cannot_be_are_refused_in_a_short_sentence(function, needed
             function(**needed | {name: bad})
         except (ValueError, LookupError) as error:
             assert is_a_short_sentence(str(error))
-        except TypeError as error:  # Python's own sentence about a keyword that a function does not take
-            assert "keyword argument" in str(error)
+        except TypeError as error:  # a keyword that the function does not take
+            assert "keyword argument" in str(error) or "has no option" in str(error)
 
 
 @pytest.mark.parametrize("function", [predict.kaplan_flops, predict.six_nd_estimate])

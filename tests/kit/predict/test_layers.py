@@ -6,7 +6,7 @@ import random
 import pytest
 
 from cs336kit.predict import Layout, TransformerConfig
-from cs336kit.predict.engine.layers import layers, periods, stage_blocks, stage_kinds, stages
+from cs336kit.predict.decoder.layers import layers, periods, stage_blocks, stage_kinds, stages
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks import kept
 from cs336kit import lm
 from cs336kit.predict import POLICIES, program
+from cs336kit.predict.decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.engine.builder import Builder
-from cs336kit.predict.engine.decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict.engine.operations import ELEMENT_BYTES, INDICES, Op, Storage, Tensor
 from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.training import both_passes

@@ -14,7 +14,7 @@ from cs336kit.predict import (
     peak_moments,
     step_peak,
 )
-from cs336kit.predict.engine.programs import program
+from cs336kit.predict.decoder.programs import program
 from cs336kit.predict.engine.states import states
 
 pytestmark = pytest.mark.torch

@@ -8,6 +8,7 @@ import torch
 
 from cs336kit import predict
 from cs336kit.predict import TransformerConfig, forward_flops, peak_moments, program, saved_activation_bytes, step_peak
+from cs336kit.predict.decoder.step import check_sizes
 from cs336kit.predict.devices import Device, Kernel
 from cs336kit.predict.engine.ledger import Ledger
 from cs336kit.predict.engine.operations import (
@@ -25,7 +26,6 @@ from cs336kit.predict.engine.operations import (
     Tensor,
     blocks,
 )
-from cs336kit.predict.engine.programs import check_sizes
 from cs336kit.predict.engine.states import gradient_bytes
 from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.engine.writer import Writer

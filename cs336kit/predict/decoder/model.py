@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from cs336kit.predict.devices import Device
-from cs336kit.predict.engine.builder import Adapters, Builder, norm
-from cs336kit.predict.engine.decoder.attention import Attention
-from cs336kit.predict.engine.decoder.latent import LatentAttention
-from cs336kit.predict.engine.decoder.mlp import MLP
-from cs336kit.predict.engine.layers import LONGEST, Layer, layers, periods, stage_blocks
-from cs336kit.predict.engine.operations import Leaf, Program, Storage, Tensor
-from cs336kit.predict.layouts import Layout, local_config
-from cs336kit.predict.precision import PrecisionPolicy
+from cs336kit.predict.decoder.attention import Attention
+from cs336kit.predict.decoder.latent import LatentAttention
+from cs336kit.predict.decoder.layers import LONGEST, Layer, layers, periods, stage_blocks
+from cs336kit.predict.decoder.mlp import MLP
+from cs336kit.predict.decoder.norms import norm
+from cs336kit.predict.decoder.step import Step
+from cs336kit.predict.engine.builder import Adapters, Builder
+from cs336kit.predict.engine.operations import Leaf, Program, Shares, Storage, Tensor
+from cs336kit.predict.layouts import local_config
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -104,36 +104,13 @@ def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, r
     return x
 
 
-def decoder(
-    config: TransformerConfig,
-    *,
-    batch: int,
-    sequence: int,
-    policy: PrecisionPolicy,
-    attention: str,
-    device: Device,
-    checkpointing: bool,
-    phase: str,
-    causal: bool,
-    frozen: tuple[str, ...],
-    lora_rank: int | None,
-    lora_targets: tuple[str, ...],
-    routing: tuple[tuple[int, ...] | None, ...] | None,
-    chunks: int,
-    base: str | None,
-    layout: Layout,
-    stage: int,
-    cache: str,
-    unrolled: bool,
-) -> Program:
-    """What `predict.program` returns; see there. `routing`: for each layer, the tokens of its experts."""
-    c, B, D, train = local_config(config, layout.tp), batch, config.d_model, phase == "train"
-    S = 1 if phase == "decode" else sequence // layout.cp
-    # Outside the tensor-parallel parts, the ranks of tp divide the positions if sp is set.
-    rows = S // layout.tp if layout.sp else S
+def decoder(step: Step) -> Program:
+    """The program of a step: what `predict.program` returns."""
+    config, layout, stage, train = step.config, step.layout, step.stage, step.trains
+    c, B, S, D, rows = local_config(config, layout.tp), step.batch, step.queries, config.d_model, step.rows
     b = Builder(
-        policy, device=device, train=train, frozen=frozen, lora_rank=lora_rank, lora_targets=lora_targets, base=base,
-        layout=layout, stage=stage,
+        step.policy, device=step.device, train=train, frozen=step.frozen, lora_rank=step.lora_rank,
+        lora_targets=step.lora_targets, base=step.base, layout=layout, stage=stage,
     )  # fmt: skip
     if stage:
         table, x = None, b.ranks.receive((B, rows, D), b.policy.activations)
@@ -144,32 +121,34 @@ def decoder(
     tables = None
     if c.positions == "rope":
         shape = (S, c.rotary_width)
-        tables = b.data("cosine", shape, policy.weights), b.data("sine", shape, policy.weights)
+        tables = b.data("cosine", shape, b.policy.weights), b.data("sine", shape, b.policy.weights)
     b.mark("embedding")
     b.section = "block"
     make = LatentAttention if c.kv_latent else Attention
-    caching = phase in ("prefill", "decode")
+    # Key/value heads fewer than the ranks are on several of them, each with other query heads.
+    shares = Shares(max(1, layout.tp // config.kv_heads), config.qk_norm == "head", config.experts > 0)
+    cache = step.cache if step.phase in ("prefill", "decode") else ""
 
     def write(kind: Layer, count: int, x: Tensor) -> Tensor:
         """A block as often as it is repeated in a row; the next one starts from the output of the last."""
         # The cache of a window holds as many keys as the window sees; the new key is added to them, or replaces the oldest.
-        beside = kind.window + (cache == "growing") if kind.window is not None else sequence
-        keys = min(sequence, beside) if phase == "decode" else sequence
+        beside = kind.window + (cache == "growing") if kind.window is not None else step.sequence
+        keys = min(step.sequence, beside) if step.phase == "decode" else step.sequence
         turned = tables if kind.rope else None
-        attend = make(b, c, kind, B, S, keys, attention, tables=turned, causal=causal, cache=cache if caching else "")
-        mlp = MLP(b, c, B * S, sparse=kind.sparse, routing=kind.routing, apart=unrolled)
-        with b.repeat("block", count, checkpoint=x if checkpointing else None):
+        attend = make(b, c, kind, B, S, keys, step.attention, tables=turned, causal=step.causal, cache=cache)
+        mlp = MLP(b, c, B * S, sparse=kind.sparse, routing=kind.routing, apart=step.unrolled)
+        with b.repeat("block", count, checkpoint=x if step.checkpointing else None):
             before = len(b.leaves)
             y = _block(b, c, attend, mlp, x)
-            b.ranks.parameters(b.leaves[before:], b.count, of=config)
+            b.ranks.parameters(b.leaves[before:], b.count, shares=shares)
             b.mark("block forward")
             b.free(x)
         return y
 
     own = stage_blocks(c.layers, layout.pp, stage)
-    kinds = layers(c, routing)[own.start : own.stop]
+    kinds = layers(c, step.routing)[own.start : own.stop]
     # The first block is unlike all others if its input is held by the stage, or if nothing before it is trained.
-    apart = len(kinds) if unrolled else int(train and (stage > 0 or not x.needs_gradient))
+    apart = len(kinds) if step.unrolled else int(train and (stage > 0 or not x.needs_gradient))
     for kind in kinds[:apart]:
         x = write(kind, 1, x)
     kinds = kinds[apart:]
@@ -188,7 +167,7 @@ def decoder(
     if stage < layout.pp - 1:
         b.ranks.send(x)
     else:
-        output = _headed(b, c, x, table, B * S, train, chunks)
+        output = _headed(b, c, x, table, B * S, train, step.chunks)
     b.end_of_cache()
     return b.program(output)
 

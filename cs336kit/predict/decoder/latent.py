@@ -1,7 +1,7 @@
 """Latent attention: keys and values of all heads are made from one narrow vector per token. Source: DeepSeek-V2, 2024."""
 
-from cs336kit.predict.engine.decoder.attention import Attention
-from cs336kit.predict.engine.decoder.sdpa import Heads
+from cs336kit.predict.decoder.attention import Attention
+from cs336kit.predict.decoder.sdpa import Heads
 from cs336kit.predict.engine.operations import Tensor
 
 

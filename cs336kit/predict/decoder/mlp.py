@@ -3,7 +3,8 @@
 from contextlib import nullcontext
 from itertools import pairwise
 
-from cs336kit.predict.engine.builder import Builder, norm
+from cs336kit.predict.decoder.norms import norm
+from cs336kit.predict.engine.builder import Builder
 from cs336kit.predict.engine.operations import INDICES, Leaf, Storage, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 

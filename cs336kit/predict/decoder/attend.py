@@ -1,9 +1,9 @@
 """softmax(q · kᵀ) · v as a program: the three ways to compute it."""
 
+from cs336kit.predict.decoder.layers import Layer
+from cs336kit.predict.decoder.sdpa import Heads, scaled_dot_product_attention, weighted
 from cs336kit.predict.devices import FLASH, Kernel
 from cs336kit.predict.engine.builder import Builder
-from cs336kit.predict.engine.decoder.sdpa import Heads, scaled_dot_product_attention, weighted
-from cs336kit.predict.engine.layers import Layer
 from cs336kit.predict.engine.operations import Tensor
 from cs336kit.predict.transformer import TransformerConfig
 

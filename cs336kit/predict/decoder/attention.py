@@ -1,9 +1,10 @@
 """Attention as a program: projections, rotary positions, a cache."""
 
-from cs336kit.predict.engine.builder import Builder, norm
-from cs336kit.predict.engine.decoder.attend import Attend
-from cs336kit.predict.engine.decoder.sdpa import Heads
-from cs336kit.predict.engine.layers import Layer
+from cs336kit.predict.decoder.attend import Attend
+from cs336kit.predict.decoder.layers import Layer
+from cs336kit.predict.decoder.norms import norm
+from cs336kit.predict.decoder.sdpa import Heads
+from cs336kit.predict.engine.builder import Builder
 from cs336kit.predict.engine.operations import Leaf, Tensor
 from cs336kit.predict.transformer import TransformerConfig
 

@@ -1,1 +1,0 @@
-"""The operations of a decoder, part by part."""
