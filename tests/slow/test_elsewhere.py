@@ -77,13 +77,13 @@ def test_the_right_answer_of_every_exercise_can_be_sent_and_passes():
 def test_answers_are_checked_and_an_endless_one_is_stopped():
     code = """
         from cs336kit.teach import exercises
-        from cs336kit.teach.exercises import load, running
+        from cs336kit.teach.exercises import load, sandbox
 
         def endless(*args):
             while True:
                 pass
 
-        running.LIMIT = 1
+        sandbox.LIMIT = 1
         for answer in (load("07.1").reference, lambda *args: 0, endless, lambda *args: open("left", "w")):
             print(exercises.check("07.1", answer))
     """
