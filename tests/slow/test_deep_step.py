@@ -1,11 +1,13 @@
 """A step of 96 layers, whose peak lies in the forward pass: autocast's copies of all weights are alive at its end."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 
 from cs336kit import lm, measure, predict
 
 
+@pytest.mark.proof
 def test_the_forward_pass_holds_the_peak_of_ninety_six_checkpointed_layers():
     # Narrow: the depth alone puts the peak there.
     config = predict.TransformerConfig(layers=96, d_model=16, heads=1, vocab=50, context=16)

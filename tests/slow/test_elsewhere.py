@@ -36,6 +36,7 @@ def for_linux_alone():
                 yield path.name, str(place)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_lessons_give_the_stored_outputs():
     said, code = elsewhere("-m", "cs336kit", "lessons", "verify", *LESSONS)
@@ -44,6 +45,7 @@ def test_lessons_give_the_stored_outputs():
     assert int(re.search(r"(\d+) passed", said)[1]) > 130
 
 
+@pytest.mark.proof
 def test_the_right_answer_of_every_exercise_can_be_sent_and_passes():
     """Here all in one process, for its time; `test_exercise_core.py` sends answers one by one."""
     code = """

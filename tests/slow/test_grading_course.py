@@ -47,6 +47,7 @@ WRITES = "def smallest_batch(ridge, d, p):\n    open({!r}, 'w').write('I was her
 SHOWS = "get_ipython().ast_node_interactivity = {!r}\n"
 
 pytestmark = [
+    pytest.mark.proof,
     pytest.mark.timeout(1200),  # two kernels, one after another
     pytest.mark.filterwarnings("ignore:Object of type <Submitted"),  # nbgrader's own, of its gradebook
 ]

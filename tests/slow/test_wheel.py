@@ -7,6 +7,8 @@ import pytest
 
 from tests.slow.conftest import ROOT, run
 
+pytestmark = pytest.mark.proof
+
 ROOMS = ("predict", "lm", "measure", "teach", "course")
 ABOVE = "there are no lessons here, nor in a folder above: they are in a clone of the course, and not in the package. "
 
