@@ -643,6 +643,7 @@ def test_what_cannot_be_sent_is_a_sentence(sent):
     )
 
 
+@pytest.mark.proof
 def test_the_process_for_the_next_answer_is_there_and_ends_with_this_one():
     code = """
         from cs336kit.teach import exercises
@@ -702,6 +703,7 @@ print(exercises.check("14.4", refused))
     assert "PermissionError" in guarded and not (tmp_path / "left").exists()
 
 
+@pytest.mark.proof
 def test_after_threads_of_torch_a_kernel_still_checks(tmp_path):
     """In a real kernel, whose threads and OpenMP pool the forked process does not have."""
     from nbclient import NotebookClient
