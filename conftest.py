@@ -79,7 +79,10 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_sessionfinish(session):
-    """Write the seconds of the files that ran beside those of the others that are there; a worker of xdist leaves that to who started it."""
+    """Write the seconds of the files that ran beside those of the others that are there.
+
+    A worker of xdist leaves that to the process that started it.
+    """
     if session.config.getoption("record_seconds") and not hasattr(session.config, "workerinput"):
         before = tomllib.loads(SECONDS.read_text()) if SECONDS.exists() else {}
         all_files, there = before | _seconds, SECONDS.parents[1].joinpath
