@@ -5,7 +5,10 @@ import io
 import os
 import re
 import sys
+import tomllib
+from collections import defaultdict
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +65,47 @@ def pytest_itemcollected(item):
     apart = any(f"/tests/{folder}/" in item.path.as_posix() for folder in ("kit", "plan"))
     if apart and item.get_closest_marker("torch") is None:
         item.add_marker("standard")
+
+
+#: Seconds of each file of tests that takes one or more, as `--record-seconds` has measured them.
+SECONDS = Path(__file__).with_name("tests") / "seconds.toml"
+_seconds: defaultdict[str, float] = defaultdict(float)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--record-seconds", action="store_true", help="write the seconds of these files into tests/seconds.toml"
+    )
+
+
+def _file(nodeid):
+    return nodeid.partition("::")[0]
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files first, each in its own order: else a worker would begin one when the others have ended.
+
+    For workers of xdist this holds with `--dist loadfile --no-loadscope-reorder`.
+    """
+    known = tomllib.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+    items.sort(key=lambda item: -known.get(_file(item.nodeid), 0))
+
+
+def pytest_runtest_logreport(report):
+    _seconds[_file(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session):
+    """Write the seconds of the files that ran beside those of the others that are there.
+
+    A worker of xdist leaves that to the process that started it.
+    """
+    if session.config.getoption("record_seconds") and not hasattr(session.config, "workerinput"):
+        before = tomllib.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+        all_files, there = before | _seconds, SECONDS.parents[1].joinpath
+        now = {file: round(seconds) for file, seconds in all_files.items() if seconds >= 1 and there(file).exists()}
+        lines = [f'"{file}" = {seconds}\n' for file, seconds in sorted(now.items())]
+        SECONDS.write_text("# Written by pytest --record-seconds; the longest files are run first.\n" + "".join(lines))
 
 
 @pytest.hookimpl(wrapper=True)

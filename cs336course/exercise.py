@@ -21,7 +21,7 @@ from cs336kit import lessons
 from cs336kit.command.arguments import Parser
 from cs336kit.files import write_whole
 from cs336kit.predict.grid import as_text
-from cs336kit.teach.exercises import Exercise, checking, known_ids, load, running
+from cs336kit.teach.exercises import Exercise, checking, known_ids, load, sandbox
 from cs336kit.teach.exercises.judging import difference
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -140,17 +140,17 @@ def unnoticed(exercise: Exercise, answers: Iterable[tuple[str, Callable[..., Any
 
     Errors: RuntimeError, with the verdict, if the reference does not pass there, because then no answer would.
     """
-    state, message = running.run(partial(_passing, exercise), list(answers), seconds=600)
+    state, message = sandbox.run(partial(_passing, exercise), list(answers), seconds=600)
     if state != "done":
         raise RuntimeError(f"{exercise.id}: {message}")
     return message.splitlines()
 
 
-def _passing(exercise: Exercise) -> running.Work:
+def _passing(exercise: Exercise) -> sandbox.Work:
     """What reports the names of those answers that pass, a line each."""
     trials = checking.trials(exercise, "")
 
-    def work(answers: list[tuple[str, Callable[..., Any]]], say: running.Say) -> None:
+    def work(answers: list[tuple[str, Callable[..., Any]]], say: sandbox.Say) -> None:
         passed = []
         # Imports and compilation at a first call do not count as an answer's time.
         right: list[tuple[str, str]] = []
@@ -159,7 +159,7 @@ def _passing(exercise: Exercise) -> running.Work:
             return say("not yet", f"the reference does not pass where answers are tried: {right[-1][1]}")
         for name, answer in answers:
             said: list[str] = []
-            with suppress(running.TooLong), _alarm(1):
+            with suppress(sandbox.TooLong), _alarm(1):
                 checking.judge(exercise, trials, answer, lambda state, *_, said=said: said.append(state))
             passed += [name] if said[-1:] == ["passed"] else []
         say("done", "\n".join(passed))
@@ -181,7 +181,7 @@ def _alarm(seconds: float) -> Iterator[None]:
                 signal.setitimer(signal.ITIMER_PROF, 0.1)
                 return
             frame = frame.f_back
-        raise running.TooLong
+        raise sandbox.TooLong
 
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -83,6 +83,7 @@ def test_the_tests_of_a_file_run_together_the_fastest_file_first():
     assert mutation._parts(record, 10, None) == [["b::1", "b::2", "a::1"]]
 
 
+@pytest.mark.proof
 def test_what_becomes_of_every_mutant_of_a_module(tmp_path):
     kit = KIT | {
         f"benchmarks/{n}.py": (ROOT / f"benchmarks/{n}.py").read_text("utf-8") for n in ("mutants", "mutation")

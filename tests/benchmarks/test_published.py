@@ -5,7 +5,7 @@ import pytest
 from benchmarks import published
 from benchmarks.published import IF_NOTHING_OVERLAPS, TABLE, Row, rows
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 EVERY = rows()
 

@@ -18,6 +18,7 @@ def test_there_are_more_than_forty_layouts_without_any_difference():
     assert len(exact) >= 40
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "name",
     [

@@ -10,7 +10,7 @@ from benchmarks.gpu_memory import KNOWN, predictions, step_with
 from cs336kit import predict
 from cs336kit.measure.recorded import records
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 RECORDS = records()
 #: A part of a GPU's name → its major compute capability.

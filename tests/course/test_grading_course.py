@@ -32,9 +32,9 @@ FASTEST = """def timed(machine, warmup, repeats):
     return min(times)
 """
 #: An answer that never ends, for whose end nobody need wait as long as for a slow one; nor for that of such a cell.
-LOOPS = """from cs336kit.teach.exercises import running
+LOOPS = """from cs336kit.teach.exercises import sandbox
 
-running.LIMIT = 2
+sandbox.LIMIT = 2
 
 
 def timed(machine, warmup, repeats):
@@ -47,7 +47,7 @@ WRITES = "def smallest_batch(ridge, d, p):\n    open({!r}, 'w').write('I was her
 SHOWS = "get_ipython().ast_node_interactivity = {!r}\n"
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.proof,
     pytest.mark.timeout(1200),  # two kernels, one after another
     pytest.mark.filterwarnings("ignore:Object of type <Submitted"),  # nbgrader's own, of its gradebook
 ]

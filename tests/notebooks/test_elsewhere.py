@@ -12,7 +12,7 @@ import pytest
 from cs336course import cells as kind
 from cs336course.lessons import read
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 ROOT = Path(__file__).parents[2]
 #: Of these lessons, the first starts the command, the second crashes and goes on, and the third starts ranks.
@@ -38,6 +38,7 @@ def for_linux_alone():
                 yield path.name, str(place)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_lessons_give_the_stored_outputs():
     said, code = elsewhere("-m", "cs336kit", "lessons", "verify", *LESSONS)
@@ -46,6 +47,7 @@ def test_lessons_give_the_stored_outputs():
     assert int(re.search(r"(\d+) passed", said)[1]) > 130
 
 
+@pytest.mark.proof
 def test_the_right_answer_of_every_exercise_can_be_sent_and_passes():
     """Here all in one process, for its time; `test_exercise_core.py` sends answers one by one."""
     code = """
@@ -79,13 +81,13 @@ def test_the_right_answer_of_every_exercise_can_be_sent_and_passes():
 def test_answers_are_checked_and_an_endless_one_is_stopped():
     code = """
         from cs336kit.teach import exercises
-        from cs336kit.teach.exercises import load, running
+        from cs336kit.teach.exercises import load, sandbox
 
         def endless(*args):
             while True:
                 pass
 
-        running.LIMIT = 1
+        sandbox.LIMIT = 1
         for answer in (load("07.1").reference, lambda *args: 0, endless, lambda *args: open("left", "w")):
             print(exercises.check("07.1", answer))
     """

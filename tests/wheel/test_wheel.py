@@ -8,6 +8,8 @@ import pytest
 
 from tests.wheel.conftest import ROOT, run
 
+pytestmark = pytest.mark.proof
+
 ROOMS = (
     "cs336kit/predict",
     "cs336kit/lm",

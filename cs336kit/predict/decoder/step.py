@@ -92,6 +92,10 @@ class Step:
             object.__setattr__(self, "_hash", remembered)
         return remembered
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Strings have other hashes in each process, so a pickled hash would match nothing there.
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+
     @property
     def trains(self) -> bool:
         """Whether autograd records the pass."""

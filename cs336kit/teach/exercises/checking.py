@@ -11,9 +11,8 @@ from typing import Any
 
 from cs336kit import journal as _journal
 from cs336kit.teach.exercises.core import NOTHING, Exercise, load, paragraph
-from cs336kit.teach.exercises.guarding import keeper
 from cs336kit.teach.exercises.judging import difference, plain, shorten
-from cs336kit.teach.exercises.running import Failed, Say, Work, attempt, run
+from cs336kit.teach.exercises.sandbox import Failed, Say, Work, attempt, keeper, run
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,7 +49,7 @@ class Result:
 def check(id: str, answer: Any) -> Result:
     """Try `answer` on every case of the exercise and report what was found; never raises for a wrong answer.
 
-    The answer runs in a process of its own: see :mod:`cs336kit.teach.exercises.running`. If it passes, the reader's journal
+    The answer runs in a process of its own: see :mod:`cs336kit.teach.exercises.sandbox`. If it passes, the reader's journal
     notes that.
     """
     result = _tried(id, answer)
@@ -197,7 +196,7 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
     """Run the answer on one case after another and report what is found; the last report is the verdict."""
     given: list = []
     # What is called after the answer has run is in locals, where it cannot reach it; restore() puts back the rest.
-    differ, show, tolerance, restore = difference, shorten, found.tolerance, keeper()
+    differ, show, tolerance, observe, restore = difference, shorten, found.tolerance, found.observe, keeper()
     for label, args, expected, _ in trials:
         say("running", label)
         try:
@@ -205,7 +204,7 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
             if result is ...:
                 return say("waiting", _waiting(found))
             try:
-                given.append(attempt(found.observed, (result, args), restore) if found.observe else result)
+                given.append(attempt(observe, (result, args), restore) if observe else result)
             except Failed:
                 raise Failed(f"returned {show(result)}, which is not the kind of answer that is asked for.") from None
         except Failed as failure:
@@ -215,11 +214,11 @@ def judge(found: Exercise, trials: list, answer: Callable, say: Say) -> None:
             break
     else:
         return say("passed", found.checked)
-    if result is None and not found.observe and all(right is not None for _, _, right, _ in trials):
+    if result is None and not observe and all(right is not None for _, _, right, _ in trials):
         text = "your function returned nothing (is there a return?)"
     unknown = f"for {label}{' ' if text.startswith('you') else ', '}{text}."
     # Without a result, an answer is judged by what it did.
-    named = f"For {label}: " if result is None and found.observe else f"For {label} you returned {show(result)}: "
+    named = f"For {label}: " if result is None and observe else f"For {label} you returned {show(result)}: "
     sentences = dict(enumerate(found.mistakes.values()))
     # A mistake explains every case so far, those that passed among them.
     so_far = [(value, wrong) for value, (*_, wrong) in zip(given, trials, strict=False)]

@@ -13,9 +13,8 @@ from typing import Any
 
 from cs336kit.teach.exercises.checking import Result, decide, judge, lower, paired, tried
 from cs336kit.teach.exercises.core import Exercise, load
-from cs336kit.teach.exercises.guarding import keeper
 from cs336kit.teach.exercises.judging import difference
-from cs336kit.teach.exercises.running import Failed, Say, attempt
+from cs336kit.teach.exercises.sandbox import Failed, Say, attempt, keeper
 
 
 def grade(id: str, answer: Any, of: float, *, name: str = "") -> float:

@@ -556,6 +556,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path):
     assert load_checkpoint(path, model=model)["step"] == 1 and os.listdir(tmp_path) == ["c.pt"]
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_hundred_kills_never_lose_the_last_good_checkpoint(tmp_path):
     """One process imports torch and forks a saver 100 times; each saver is killed at a random moment of its saving.

@@ -41,6 +41,7 @@ def step_of(path):
     return step
 
 
+@pytest.mark.proof
 @posix
 def test_at_every_moment_there_is_a_complete_checkpoint_also_with_two_writers(tmp_path):
     """Two processes save to one path as fast as they can; what a third reads is always whole, and each save is one or none."""

@@ -268,6 +268,7 @@ def sums_up(tensor):
     return tensor, os.environ["WORLD_SIZE"]
 
 
+@pytest.mark.proof
 def test_ranks_start_and_meet_where_nothing_can_fork(elsewhere, capfd):
     found = measure.run_ranks(sums_up, torch.ones(2), ranks=3, device="cpu")
     assert [(tensor.tolist(), size) for tensor, size in found] == [([3.0, 3.0], "3")] * 3
@@ -280,6 +281,7 @@ def loops_on_one():
     dist.barrier()
 
 
+@pytest.mark.proof
 def test_where_nothing_can_fork_a_rank_that_does_not_come_back_is_ended_too(elsewhere):
     with pytest.raises(TimeoutError, match="^ranks 0, 1 of 2 did not return within 0.5 s"):
         measure.run_ranks(loops_on_one, timeout=0.5, device="cpu")

@@ -6,9 +6,10 @@ import torch.nn.functional as F
 
 from cs336kit import lm, measure, predict
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch]
 
 
+@pytest.mark.proof
 def test_the_forward_pass_holds_the_peak_of_ninety_six_checkpointed_layers():
     # Narrow: the depth alone puts the peak there.
     config = predict.TransformerConfig(layers=96, d_model=16, heads=1, vocab=50, context=16)

@@ -380,6 +380,7 @@ PEAKS = (
 )
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", kept.FAMILIES)
 def test_the_peak_of_both_passes_is_that_of_the_module(name):
     for precision, attention, checkpointing, dropout, sizes in PEAKS:

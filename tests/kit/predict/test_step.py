@@ -29,16 +29,10 @@ def test_a_misspelled_name_is_answered_with_the_nearest():
 
 
 def test_names_and_what_they_stand_for_make_the_same_step():
-    one = Step.of(
-        GPT2,
-        batch=1,
-        sequence=8,
-        precision="bf16",
-        layout="fsdp=2",
-    )
+    one = Step.of(GPT2, batch=1, sequence=8, precision="bf16", layout="fsdp=2")
     other = Step.of(GPT2, batch=1, sequence=8, precision=predict.POLICIES["bf16"], layout=predict.Layout(fsdp=2))
     assert one == other and hash(one) == hash(other) and program_of(one) is program_of(other)
-    assert pickle.loads(pickle.dumps(one)) == one
+    assert "_hash" not in pickle.loads(pickle.dumps(one)).__dict__, "strings have other hashes in another process"
     assert one.at(stage=0) is one and one.at(layout=predict.Layout(fsdp=4)) != one
 
 

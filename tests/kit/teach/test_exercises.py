@@ -1,6 +1,7 @@
 """Every exercise of the course: the reference passes, each mistake gets its own words, nothing else passes."""
 
 import copy
+import gc
 import itertools
 import math
 import operator
@@ -64,6 +65,7 @@ def here(monkeypatch):
     """Known answers, which need no process of their own, are tried in this one."""
     checked_here.use(monkeypatch)
     monkeypatch.setattr(checking, "trials", with_what_is_expected)
+    gc.freeze()  # 12.1 looks at all objects, and would take a minute for those of pytest and of earlier tests
 
 
 def test_unknown_ids_list_the_known_ones():
@@ -119,7 +121,12 @@ def test_stubs_wait_and_answers_of_another_kind_get_a_sentence(id, here):
         assert result.state == "not yet" and len(result.message) > 15, (answer, result)
 
 
-@pytest.mark.parametrize("id", [id for id in IDS if not exercises.load(id).decision])
+#: Those of `make test`: one of each lesson. `make proof` has all.
+FUNCTIONS = [id for id in IDS if not exercises.load(id).decision]
+FIRST = {id[:2]: id for id in reversed(FUNCTIONS)}.values()
+
+
+@pytest.mark.parametrize("id", [pytest.param(id, marks=[pytest.mark.proof] * (id not in FIRST)) for id in FUNCTIONS])
 def test_a_changed_reference_does_not_pass(id):
     found = exercises.load(id)
     passing = maintain.unnoticed(found, maintain.changed(found.reference))
