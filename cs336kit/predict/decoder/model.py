@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 from cs336kit.predict.decoder.attention import Attention
 from cs336kit.predict.decoder.latent import LatentAttention
-from cs336kit.predict.decoder.layers import LONGEST, Layer, layers, periods, stage_blocks
+from cs336kit.predict.decoder.layers import Layer, layers, periods, stage_blocks
 from cs336kit.predict.decoder.mlp import MLP
 from cs336kit.predict.decoder.norms import norm
 from cs336kit.predict.decoder.step import Step
@@ -154,12 +154,14 @@ def decoder(step: Step) -> Program:
     kinds = kinds[apart:]
     # The caller of backward on a stage's output holds the gradient that goes into its last block, and no other.
     held = [kinds.pop()] if train and stage < layout.pp - 1 and kinds else []
-    # Where parameters are sharded, what is gathered beside a block depends on its neighbors, so no pattern repeats exactly.
-    for times, pattern in periods(kinds, longest=1 if layout.stage == 3 else LONGEST):
-        # A pattern of different layers is listed once, however often it repeats.
-        with b.repeat("blocks", times) if times > 1 else nullcontext():
-            for count, kind in pattern:
-                x = write(kind, count, x)
+    for times, pattern in periods(kinds):
+        # A pattern of different layers is listed once, however often it repeats. Where parameters are sharded, what is gathered
+        # beside a block depends on its neighbors, which are others at both ends: the first and the last period are apart.
+        ends = layout.stage == 3 and times > 1
+        for repeated in (1, times - 2, 1) if ends else (times,):
+            with b.repeat("blocks", repeated) if repeated > 1 else nullcontext():
+                for count, kind in pattern if repeated else ():
+                    x = write(kind, count, x)
     for kind in held:
         x = write(kind, 1, x)
     b.section = "end"
