@@ -47,8 +47,8 @@ CASES = [
     (GPT, "pp=2,dp=2,microbatches=4,schedule=gpipe"), (GPT, "dp=2,fsdp=2"), (GPT, "zero1=2,tp=2,sp"), (GPT, "pp=2,zero2=2"),
     (LLAMA, "zero2=4,microbatches=2"), (LLAMA, "fsdp=2,tp=2,sp,microbatches=2"), (LLAMA, "pp=2,tp=2"), (MIXTURE, "dp=2,ep=2"),
     (MIXTURE, "ep=4"), (SCALED, "tp=4,sp"), (SCALED, "pp=2"), (GPT, "zero1=3"), (GROUPED, "tp=2"), (GROUPED, "zero2=2"),
-    (SHARED, "ep=2"), (LATENT, "tp=2"), (LATENT, "tp=2,sp"), (GPT, "pp=3"),
-    (GPT, "dp=2,fsdp=2,microbatches=2"), (LLAMA, "pp=2,dp=2,fsdp=2,microbatches=3"),
+    (SHARED, "ep=2"), (LATENT, "tp=2"), (LATENT, "tp=2,sp"), (GPT, "pp=3"), (GPT, "dp=2,zero1=2"),
+    (LLAMA, "dp=2,zero2=2"), (GPT, "dp=2,fsdp=2,microbatches=2"), (LLAMA, "pp=2,dp=2,fsdp=2,microbatches=3"),
 ]  # fmt: skip
 
 

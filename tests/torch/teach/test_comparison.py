@@ -51,6 +51,10 @@ def test_a_ratio_near_one_has_the_digits_that_show_the_difference(predicted, mea
     ("predicted", "measured", "ratio"),
     [
         (math.nan, math.nan, "exact"),
+        (math.nan, 3.0, "differs"),
+        (3.0, math.nan, "differs"),
+        (math.nan, 3, "differs"),
+        ((math.nan, 1), (2.0, 1), "differs"),
         (math.inf, math.inf, "exact"),
         (math.inf, 3.0, "differs"),
         (0, 3, "differs"),

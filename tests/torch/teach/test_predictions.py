@@ -55,6 +55,7 @@ def test_parts_are_guessed_together_and_a_missing_one_is_named(file):
     assert set(_journal.read().guesses) == {"products, only the last layer", "products, only the first"}
     assert "One part of the guess is still missing" in repr(teach.reveal((6, ...), of="other", counted=parts))
     assert "has 1 part, but the answer has 2: " in repr(teach.reveal(6, of="other", counted=parts))
+    assert "has 3 parts, but the answer has 2: " in repr(teach.reveal((6, 8, 1), of="other", counted=parts))
 
 
 def test_words_are_compared_as_words_and_scalars_as_numbers():
@@ -69,6 +70,18 @@ def test_what_is_no_guess_is_not_kept_and_opens_nothing(guess, file):
     note, _, answer = shown._repr_html_().partition("<details><summary")
     assert ("is not compared" in note or "part" in note) and "1.5" in answer and "1.5" not in note
     assert "1.5" in repr(shown) and not file.exists()
+
+
+@pytest.mark.parametrize("guess", [object(), [["view"]], {"view": 1}])
+def test_what_is_no_word_is_not_compared_with_one(guess, file):
+    shown = teach.reveal(guess, of="view or copy", counted="view")
+    assert "is not compared: the answer is a word" in repr(shown) and not file.exists()
+
+
+def test_yes_and_no_are_guesses_where_the_answer_is_one_of_them(file):
+    assert teach.reveal(True, of="a view", counted=True).rows[0][-1] == "nothing"
+    assert teach.reveal(False, of="a view", counted=True).rows[0][-1] == "a different answer"
+    assert set(_journal.read().guesses) == {"a view"}
 
 
 def test_the_answer_is_closed_until_there_is_a_guess_or_the_reader_asks_to_be_shown(file):

@@ -3,7 +3,7 @@ import torch
 
 from cs336kit import lm
 
-DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
