@@ -62,8 +62,9 @@ def attention(
     causal; `mask` (…, Sq, Skv) replaces that: booleans (True = may attend), or floats that are added to the scores. A
     query that may attend to nothing has no result: NaN step by step, zeros from torch's kernel.
     `method="sdpa"` calls torch's scaled_dot_product_attention, which computes the A·Sq·Skv weights again in backward where
-    it has a fused kernel; `"eager"` computes step by step and saves them. Both give the same numbers up to rounding. `softcap` turns scores x into softcap · tanh(x / softcap), always step by step. `dropout` applies to the
-    weights (after the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the masked half included.
+    it has a fused kernel; `"eager"` computes step by step and saves them. Both give the same numbers up to rounding.
+    `softcap` turns scores x into softcap · tanh(x / softcap), always step by step. `dropout` applies to the weights (after
+    the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the masked half included.
     Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023.
     """
     one_of("attention method", method, ATTENTION)

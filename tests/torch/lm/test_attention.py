@@ -103,6 +103,12 @@ def test_a_query_that_may_attend_to_nothing_has_no_result_and_leaves_the_others_
     close(rows[:, :, others], usual[:, :, others])
 
 
+@pytest.mark.parametrize("method", ["eager", "sdpa"])
+def test_scores_are_divided_by_the_width_of_a_key_and_not_of_a_value(method):
+    query, key, value = qkv(K=4)
+    close(lm.attention(query, key, value[..., :3], method=method), slowly(query, key, value)[..., :3])
+
+
 def test_dropout_drops_weights():
     torch.manual_seed(0)
     tensors = qkv(K=4, queries=40, keys=40)
