@@ -60,6 +60,7 @@ def test_a_ratio_near_one_has_the_digits_that_show_the_difference(predicted, mea
         (0, 3, "differs"),
         (True, True, "exact"),
         (True, 1, "differs"),
+        (1, True, "differs"),
         ((2, 3), torch.Size([2, 3]), "exact"),
         ((2, 3), (2, 4), "differs"),
         ((2, 3), (3, 3), "differs"),

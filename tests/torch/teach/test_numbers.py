@@ -43,6 +43,7 @@ def test_gib_are_powers_of_two():
         (989.4e12, "FLOP/s", "989.4 TFLOP/s"),
         (6.3e24, "FLOPs", "6.3e+24 FLOPs"),
         (0, "FLOPs", "0 FLOPs"),
+        (-312e12, "FLOP/s", "-312 TFLOP/s"),
         (999_949, "B", "999.9 kB"),
         (999_999, "B", "1 MB"),
         (999_999e15, "B", "1e+21 B"),

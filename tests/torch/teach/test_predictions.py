@@ -141,6 +141,23 @@ def test_one_answer_is_asked_for():
             teach.reveal(1, of="x", **answers)
 
 
+@pytest.mark.parametrize(
+    ("guess", "answer", "off"),
+    [
+        (1.004, 1.0, "less than 1 %"), (1.0, 1.004, "less than 1 %"), (1.006, 1.0, "1.01 × too high"),
+        (1.0, 1.02, "1.02 × too low"), (-4, -2, "2 × too high"), (-2, -4, "2 × too low"), (-1, 2, "-3"), (0, 2, "-2"),
+    ],
+)  # fmt: skip
+def test_how_far_a_guess_is_off(guess, answer, off):
+    assert predictions._off(guess, answer) == off
+
+
+def test_a_guess_that_may_be_several_choices_is_none_of_them():
+    choices = (1.001, 1.004, 2.0)
+    assert predictions._off(1.0, 1.001, choices) == predictions._off(1.0, 1.004, choices) == "a different answer"
+    assert predictions._off(1.001, 1.001, choices) == predictions._off(2.04, 2.04, (1.0, 2.04)) == "nothing"
+
+
 def test_the_first_guess_counts(file):
     teach.reveal(2, of="products", counted=4)
     again = teach.reveal(4, of="products", counted=4)
@@ -173,6 +190,10 @@ def test_a_first_guess_is_found_again_until_it_is_forgotten(monkeypatch):
     teach.reveal(7, of="memory", computed=3)
     found = [teach.first_guess("00", of) for of in ("days", "memory", "both, right", "both")]
     assert found == ["1,000", "200.5", "8", "none kept"]
+    # In the lesson itself the same question may have been guessed once more.
+    monkeypatch.setenv("JPY_SESSION_NAME", "/some/where/00_napkin_math.ipynb")
+    teach.reveal(300, of="days", computed=3)
+    assert (teach.first_guess("00", "days"), teach.first_guess("01", "days")) == ("300", "1,000")
     assert teach.first_guess("21", "memory") == "7" and teach.first_guess("01", "memory") == "none kept"
     _journal.forget()
     assert teach.first_guess("00", "memory") == "none kept"
