@@ -243,7 +243,9 @@ def test_one_size_that_is_always_the_best_has_no_line():
 def test_a_fit_starts_from_the_best_five_of_two_thousand_places(monkeypatch):
     """The grid of Hoffmann et al. 2022, appendix D.2, but with E below the lowest loss."""
     seen = []
-    monkeypatch.setattr(scaling, "_objective", lambda runs: lambda place: (seen.append(place) or abs(place[0] - 15), None))
+    monkeypatch.setattr(
+        scaling, "_objective", lambda runs: lambda place: (seen.append(place) or abs(place[0] - 15), None)
+    )
     starts = scaling._starts([SimpleNamespace(loss=loss) for loss in (3.0, 2.0)])
     A, B, E, alpha, beta = (sorted({*column}) for column in np.array(seen).T.tolist())
     assert len(seen) == len({tuple(place) for place in seen}) == 2000
