@@ -690,6 +690,15 @@ def test_the_first_part_that_differs_is_named_where_it_would_not_be_seen(given, 
     assert judging.difference(expected, expected, 1e-9) is None
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_tensors_may_differ_by_a_share_of_their_largest_element(scale):
+    right = torch.tensor([2.0, 0.0], dtype=torch.float64) * scale
+    near, far = right + 2e-4 * scale, right + 2e-2 * scale
+    assert judging.difference(near, right, 1e-3) is None
+    assert "the first different element is at [0]" in judging.difference(far, right, 1e-3)
+    assert judging.difference(torch.zeros_like(right), right, 1e-3)
+
+
 def test_where_equality_is_asked_for_a_float_is_no_int():
     assert judging.difference(4.0, 4, 1e-9) is None and judging.difference(4, 4.0, 0) is None
     assert judging.difference(4.0, 4, 0) == "you returned 4.0, a float; an int is expected"
