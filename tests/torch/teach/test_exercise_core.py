@@ -699,6 +699,11 @@ def test_tensors_may_differ_by_a_share_of_their_largest_element(scale):
     assert judging.difference(torch.zeros_like(right), right, 1e-3)
 
 
+def test_a_fraction_above_one_counts_as_the_next_whole_number_but_for_its_rounding():
+    given = [2.5, 3 * (1 + 2**-50), 3.0, 4, torch.tensor(7.25), 1.0, 0.3, math.inf, "three"]
+    assert [judging.whole(value) for value in given] == [3, 3, 3, 4, 8, 1.0, 0.3, math.inf, "three"]
+
+
 def test_where_equality_is_asked_for_a_float_is_no_int():
     assert judging.difference(4.0, 4, 1e-9) is None and judging.difference(4, 4.0, 0) is None
     assert judging.difference(4.0, 4, 0) == "you returned 4.0, a float; an int is expected"
