@@ -1,4 +1,4 @@
-"""Two ratios of the training kit: `python -m benchmarks.training` prints them for this machine."""
+"""Ratios of the training kit: `python -m benchmarks.training` prints them for this machine."""
 
 import statistics
 import tempfile
@@ -14,6 +14,16 @@ from cs336kit import measure
 from cs336kit.command.arguments import Parser
 from cs336kit.lm import AdamW, Batches, DecoderOnly, TokenFile, cross_entropy, get_batch, precision, train
 from cs336kit.predict import TransformerConfig
+
+#: The small decoders that lessons train: where → its sizes, and the batch and sequence of a step.
+SMALL: dict[str, tuple[dict[str, int | float], int, int]] = {
+    "13, with dropout": (dict(layers=1, d_model=32, heads=2, vocab=256, context=32, dropout=0.1), 16, 32),
+    "14, section 1": (dict(layers=4, d_model=64, heads=4, vocab=256, context=128), 4, 128),
+    "15, section 1": (dict(layers=2, d_model=64, heads=4, vocab=4096, context=64), 6, 64),
+    "15, section 2": (dict(layers=4, d_model=64, heads=4, vocab=4096, context=128), 4, 128),
+    "18, section 2": (dict(layers=2, d_model=32, heads=4, vocab=64, context=32), 8, 32),
+    "the table above": (dict(layers=2, d_model=128, heads=4, vocab=256, context=128), 8, 128),
+}  # fmt: skip
 
 
 def row_by_row(tokens: TokenFile, *, batch: int, sequence: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -85,8 +95,22 @@ def step_seconds(*, device: torch.device | str, repeats: int = 10) -> dict[str, 
     return median_seconds(functions, repeats=repeats)
 
 
+def attention_seconds(where: str, *, device: torch.device | str, repeats: int = 30) -> dict[str, float]:
+    """Median seconds of one step of a small decoder of the lessons, with attention written out and with torch's function."""
+    sizes, batch, sequence = SMALL[where]
+    config = TransformerConfig(**sizes)  # type: ignore[arg-type]
+    batches = Batches(np.arange(10_000) % config.vocab, batch=batch, sequence=sequence, seed=0, device=device)
+
+    def step(attention: str) -> Callable[[], object]:
+        model = DecoderOnly(config, attention=attention).to(device)
+        optimizer = AdamW(model.parameters(), lr=1e-3)
+        return lambda: train(model, optimizer, batches, steps=1)
+
+    return median_seconds({attention: step(attention) for attention in ("eager", "sdpa")}, repeats=repeats)
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print all tables."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with tempfile.TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
@@ -100,6 +124,11 @@ def main() -> None:
     seconds = step_seconds(device=device)
     for name, value in seconds.items():
         print(f"  {name:<22} {value * 1e3:8.1f} ms   {value / seconds['bare loop']:5.2f}")
+    print(f"steps of the lessons' small decoders on {device}: attention written out, torch's function, and their ratio")
+    for where in SMALL:
+        seconds = attention_seconds(where, device=device)
+        print(f"  {where:<22} {seconds['eager'] * 1e3:8.2f} ms {seconds['sdpa'] * 1e3:8.2f} ms", end="   ")
+        print(f"{seconds['eager'] / seconds['sdpa']:5.2f}")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,12 @@ _ROOT = Path(__file__).parents[1]
 
 
 def environment() -> dict[str, str]:
-    """The environment of a kernel: the current one, with this kit before any that is installed, and UTF-8 on Windows, too."""
+    """The environment of a kernel: the current one, with this kit before any that is installed, and UTF-8 on Windows, too.
+
+    Python does not optimize there: beartype, whose checks lesson 05 shows, checks nothing under PYTHONOPTIMIZE.
+    """
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"}
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1", "PYTHONOPTIMIZE": ""}
 
 
 def address() -> dict[str, Any]:

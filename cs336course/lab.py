@@ -49,6 +49,8 @@ def settings(clone: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         # What a cell starts in a shell prints as it was stored, on Windows, too.
         "PYTHONUTF8": "1",
+        # As in `kernel.environment`: beartype would check nothing.
+        "PYTHONOPTIMIZE": "",
         # Where a lesson keeps what the reader has predicted.
         _journal.VARIABLE: str(clone / copies.COPIES / "guesses.json"),
         # nbgrader brings menus and servers of its own, which are a lecturer's: whoever starts JupyterLab otherwise has them.

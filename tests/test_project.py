@@ -107,6 +107,18 @@ def test_predict_needs_the_standard_library_alone(path):
         assert optional or name.split(".")[0] in sys.stdlib_module_names or name.startswith("cs336kit.predict"), name
 
 
+def test_without_its_assertions_the_kit_does_the_same():
+    """Under PYTHONOPTIMIZE none of them runs: they may tell a type checker what is so, and do nothing else."""
+    for path in (ROOT / "cs336kit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not (isinstance(node, ast.Name) and node.id == "__debug__"), path
+            if isinstance(node, ast.Assert):
+                inside = [*ast.walk(node)]
+                called = {ast.unparse(part.func) for part in inside if isinstance(part, ast.Call)}
+                assert called <= {"isinstance"}, (path, node.lineno)
+                assert not any(isinstance(part, ast.NamedExpr) for part in inside), (path, node.lineno)
+
+
 def test_importing_predict_imports_no_torch():
     code = (
         "import sys, cs336kit.predict; print([m for m in ('torch', 'numpy', 'matplotlib', 'yaml') if m in sys.modules])"

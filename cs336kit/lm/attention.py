@@ -52,7 +52,7 @@ def causal_mask(
 
 def attention(
     query: Float[Tensor, "... Sq h"], key: Float[Tensor, "... Skv h"], value: Float[Tensor, "... Skv v"], *,
-    mask: Tensor | None = None, method: str = "eager", window: int | None = None, dropout: float = 0.0,
+    mask: Tensor | None = None, method: str = "sdpa", window: int | None = None, dropout: float = 0.0,
     softcap: float | None = None,
 ) -> Float[Tensor, "... Sq v"]:  # fmt: skip
     """Softmax(q kᵀ / √h + mask) v: (…, A, Sq, h), (…, K, Skv, h) and (…, K, Skv, v) give (…, A, Sq, v).
@@ -61,10 +61,10 @@ def attention(
     the keys and values are not expanded for that. Any number of axes may come before it. Without a mask, attention is
     causal; `mask` (…, Sq, Skv) replaces that: booleans (True = may attend), or floats that are added to the scores. A
     query that may attend to nothing has no result: NaN step by step, zeros from torch's kernel.
-    `method="eager"` computes step by step and saves the A·Sq·Skv weights for backward; `"sdpa"` calls torch's
-    scaled_dot_product_attention, which recomputes them where it has a fused kernel. Both give the same numbers up to
-    rounding. `softcap` turns scores x into softcap · tanh(x / softcap), always step by step. `dropout` applies to the
-    weights (after the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the masked half included.
+    `method="sdpa"` calls torch's scaled_dot_product_attention, which computes the A·Sq·Skv weights again in backward where
+    it has a fused kernel; `"eager"` computes step by step and saves them. Both give the same numbers up to rounding.
+    `softcap` turns scores x into softcap · tanh(x / softcap), always step by step. `dropout` applies to the weights (after
+    the softmax); give 0 outside training. FLOPs: 2·B·A·Sq·Skv·(h + v), the masked half included.
     Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023.
     """
     one_of("attention method", method, ATTENTION)
@@ -165,7 +165,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(
         self, d_model: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None,
-        bias: str | Iterable[str] = "all", window: int | None = None, dropout: float = 0.0, method: str = "eager",
+        bias: str | Iterable[str] = "all", window: int | None = None, dropout: float = 0.0, method: str = "sdpa",
         rope_pairs: str = "halves", softcap: float | None = None, qk_norm: str = "none",
         make_norm: Callable[[int], nn.Module] | None = None, inner_norm: nn.Module | None = None, **factory: Any,
     ):  # fmt: skip

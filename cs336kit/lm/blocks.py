@@ -58,7 +58,7 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, config: TransformerConfig, *, attention: str = "eager", norm_eps: float = 1e-5,
+        self, config: TransformerConfig, *, attention: str = "sdpa", norm_eps: float = 1e-5,
         approximate: str = "none", rope_pairs: str = "halves", layer: int = 0, **factory: Any,
     ):  # fmt: skip
         super().__init__()

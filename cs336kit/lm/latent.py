@@ -30,7 +30,7 @@ class LatentAttention(nn.Module):
 
     def __init__(
         self, d_model: int, heads: int, *, kv_latent: int, rotary_dim: int, head_dim: int, query_latent: int = 0,
-        value_dim: int | None = None, bias: str | Iterable[str] = (), dropout: float = 0.0, method: str = "eager",
+        value_dim: int | None = None, bias: str | Iterable[str] = (), dropout: float = 0.0, method: str = "sdpa",
         rope_pairs: str = "halves", norm_eps: float = 1e-5, inner_norm: nn.Module | None = None, **factory: Any,
     ):  # fmt: skip
         super().__init__()

@@ -78,11 +78,12 @@ class Cruncher(nn.Module):
 class DecoderOnly(nn.Module):
     """Token ids (B, S) → logits (B, S, V): embedding, L pre-norm blocks, a final norm, the head.
 
-    By default the block of Korthikanti et al. 2022: separate query, key and value matrices, explicit softmax attention,
-    dropout on the attention weights and on both outputs of a block (none on the embeddings). Every choice comes from
-    the configuration, so a configuration like Llama's gives Llama.
+    By default the block of Korthikanti et al. 2022: separate query, key and value matrices, dropout on the attention
+    weights and on both outputs of a block (none on the embeddings). Every choice comes from the configuration, so a
+    configuration like Llama's gives Llama.
 
-    `attention` is "eager" or "sdpa"; `checkpointing=True` saves only the input of each block for backward and
+    `attention` is "sdpa", torch's function, or "eager", written out, as the defaults of `predict` count it;
+    `checkpointing=True` saves only the input of each block for backward and
     recomputes the block there. `approximate="tanh"` uses GPT-2's formula for the gelu; `rope_pairs` is the pairing of
     rotary positions ("halves", "neighbours"). The head shares the embedding's matrix if `config.tied_head` is true.
     `initial="fan_in"` draws every matrix with standard deviation 1/√inputs, truncated at three of them, and "gpt2" with
@@ -91,7 +92,7 @@ class DecoderOnly(nn.Module):
     """
 
     def __init__(
-        self, config: TransformerConfig, *, attention: str = "eager", checkpointing: bool = False,
+        self, config: TransformerConfig, *, attention: str = "sdpa", checkpointing: bool = False,
         norm_eps: float = 1e-5, approximate: str = "none", rope_base: float = 10_000.0, rope_pairs: str = "halves",
         initial: str = "fan_in", **factory: Any,
     ):  # fmt: skip

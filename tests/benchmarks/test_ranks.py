@@ -108,7 +108,7 @@ def test_a_forward_pass_lays_out_once_more_what_ranks_of_sp_gather_and_sum(vocab
     config = replace(LLAMA, layers=1, d_ff=32, vocab=vocab, final_norm=final_norm)
     tokens = torch.zeros(STEP["batch"], STEP["sequence"], dtype=torch.int64)
     with fake_ranks(4):
-        ranks = lm.parallelize(lm.DecoderOnly(config), "tp=4,sp")
+        ranks = lm.parallelize(lm.DecoderOnly(config, attention="eager"), "tp=4,sp")
         real = measure.peak_bytes(lambda: ranks._loss(ranks(tokens), tokens))
     assert peak_moments(config, **STEP, layout="tp=4,sp", foreach=False)["forward"] == real
 
@@ -160,7 +160,7 @@ def test_ranks_that_divide_the_table_know_in_its_backward_pass_which_tokens_are_
     config = replace(LLAMA, layers=1, d_ff=8, vocab=256, tied_head=True)
     tokens = torch.zeros(3, 1, dtype=torch.int64)
     with fake_ranks(2):
-        ranks = lm.parallelize(lm.DecoderOnly(config), "tp=2")
+        ranks = lm.parallelize(lm.DecoderOnly(config, attention="eager"), "tp=2")
         real = measure.peak_bytes(lambda: ranks.backward(tokens, tokens))
     moments = peak_moments(config, batch=3, sequence=1, layout="tp=2")
     del moments["optimizer step"]

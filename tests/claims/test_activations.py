@@ -21,7 +21,7 @@ def kept(p, *, native=True, layers=1):
     """Bytes that blocks with dropout keep by part, for p bytes per element; with a GPU's dropout or that of a CPU."""
     config = predict.TransformerConfig(layers=layers, d_model=D, heads=A, vocab=32, context=64, dropout=0.1)
     dtype = {2: torch.bfloat16, 4: torch.float32}[p]
-    blocks, x = lm.DecoderOnly(config).blocks.to(dtype), torch.randn(B, S, D, dtype=dtype)
+    blocks, x = lm.DecoderOnly(config, attention="eager").blocks.to(dtype), torch.randn(B, S, D, dtype=dtype)
     with mock.patch.object(F, "dropout", native_dropout if native else F.dropout):
         tensors = measure.saved_activation_bytes(lambda: torch.nn.Sequential(*blocks)(x)).tensors
     held = {"attention": 0, "mlp": 0, "norm": 0}

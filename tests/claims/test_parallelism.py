@@ -151,7 +151,8 @@ def test_212_params():
 def blocks(p, ranks):
     """The blocks of one of so many ranks of tensor parallelism, with p bytes per element."""
     torch.manual_seed(0)
-    return lm.DecoderOnly(local_config(CONFIG, ranks)).blocks.to({2: torch.bfloat16, 4: torch.float32}[p])
+    model = lm.DecoderOnly(local_config(CONFIG, ranks), attention="eager")
+    return model.blocks.to({2: torch.bfloat16, 4: torch.float32}[p])
 
 
 @cache

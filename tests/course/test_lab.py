@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cs336course import lab
+from cs336course import kernel, lab
 from cs336kit.command import main
 
 
@@ -81,6 +81,14 @@ def test_without_jupyterlab_or_lessons_it_is_a_sentence_and_nothing_is_copied(
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert main(["lessons", "lab"]) == 2 and "clone of the course" in capsys.readouterr().err
     assert not started and not (clone / "my").exists()
+
+
+@pytest.mark.parametrize("environment", [kernel.environment, lambda: {**os.environ, **lab.settings(Path())}])
+def test_a_kernel_checks_what_beartype_would_leave_out_where_python_optimizes(environment, monkeypatch):
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    asked = [sys.executable, "-c", "print(__debug__)"]
+    done = subprocess.run(asked, env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_what_is_for_jupyterlab_is_for_nothing_else(clone, capsys):

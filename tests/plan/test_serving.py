@@ -518,6 +518,12 @@ def test_a_mixture_says_how_its_experts_are_chosen(name, words):
     assert note in answer.as_dict()["notes"] and words in " ".join(str(answer).split())
 
 
+def test_a_step_that_could_read_every_expert_may_have_choices_to_spare():
+    # Two tokens choose at most four of five experts, three all: 5 · (1 − (3/5)³) = 3.92.
+    config = dataclasses.replace(LITTLE, experts=5, experts_per_token=2, mlp="swiglu")
+    assert any("a step of 3 reads 4 of them on average" in note for note in serve(ServingQuestion(config)).notes)
+
+
 def test_a_model_that_reads_every_weight_has_no_note_about_experts():
     one = dataclasses.replace(LITTLE, experts=2, experts_per_token=2, mlp="swiglu")
     assert not any("experts" in note for config in (LLAMA, one) for note in serve(ServingQuestion(config)).notes)

@@ -91,6 +91,26 @@ def test_mask():
     assert torch.equal(lm.causal_mask(3, 3).exp(), torch.ones(3, 3).tril())
 
 
+@pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize(("method", "nothing"), [("eager", math.nan), ("sdpa", 0.0)])
+def test_a_query_that_may_attend_to_nothing_has_no_result_and_leaves_the_others_alone(method, nothing, floats):
+    tensors = qkv(K=4)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    mask[2] = False
+    if floats:
+        mask = torch.zeros(5, 5, dtype=torch.float64).masked_fill(~mask, -math.inf)
+    rows, usual = lm.attention(*tensors, mask=mask, method=method), slowly(*tensors)
+    close(rows[:, :, 2], torch.full_like(usual[:, :, 2], nothing), equal_nan=True)
+    others = [0, 1, 3, 4]
+    close(rows[:, :, others], usual[:, :, others])
+
+
+@pytest.mark.parametrize("method", ["eager", "sdpa"])
+def test_scores_are_divided_by_the_width_of_a_key_and_not_of_a_value(method):
+    query, key, value = qkv(K=4)
+    close(lm.attention(query, key, value[..., :3], method=method), slowly(query, key, value)[..., :3])
+
+
 def test_dropout_drops_weights():
     torch.manual_seed(0)
     tensors = qkv(K=4, queries=40, keys=40)

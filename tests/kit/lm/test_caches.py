@@ -133,6 +133,16 @@ def test_many_tokens_behind_a_few_wrap_around_the_ring(first):
     torch.testing.assert_close(torch.cat(parts, dim=1), model(text))
 
 
+@torch.no_grad()
+def test_chunks_shorter_than_the_window_are_all_in_the_ring():
+    config = replace(LLAMA, window=5)
+    model, text = model_of(config), torch.randint(31, (2, 20), generator=torch.Generator().manual_seed(2))
+    for pieces in ([6, 3, 2, 4, 5], [4, 3, 3, 1, 2, 7], [5, 2, 1, 4, 2, 6]):
+        cache = lm.KVCache(config, kind="contiguous")
+        parts = [model(piece, cache=cache) for piece in text[:, : sum(pieces)].split(pieces, dim=1)]
+        torch.testing.assert_close(torch.cat(parts, dim=1), model(text[:, : sum(pieces)]))
+
+
 def test_a_window_that_is_just_full_can_be_shortened():
     cache = lm.KVCache(replace(LLAMA, window=4))
     cache.tokens = 4
@@ -169,6 +179,33 @@ def test_a_shortened_cache_goes_on_as_if_nothing_had_been_there(kind):
     model_of(replace(LLAMA, window=4))(text[:, :6], cache=ring)
     with pytest.raises(ValueError, match="has dropped the first: it cannot be shortened"):
         ring.shorten(5)
+
+
+@pytest.mark.parametrize(("tokens", "each", "held"), [(4, 1, 4), (5, 2, 5), (8, 2, 8), (11, 3, 11), (20, 3, 11)])
+@torch.no_grad()
+def test_pages_of_what_is_forgotten_are_given_back(tokens, each, held):
+    model, text = model_of(LLAMA), torch.randint(31, (2, 16), generator=torch.Generator().manual_seed(1))
+    cache = lm.KVCache(LLAMA, kind="paged", page=4)
+    model(text[:, :5], cache=cache)
+    model(text[:, 5:11], cache=cache)  # a page of the first sequence now lies behind one of the second
+    cache.shorten(tokens)
+    layer = cache.layers[0]
+    assert cache.tokens == layer.seen == held
+    assert [len(row) for row in layer.table] == [each, each]
+    assert sorted(n for row in layer.table for n in row) == [*range(2 * each)] and len(layer.pages) == 2 * each
+    torch.testing.assert_close(model(text[:, held:], cache=cache), model(text)[:, held:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_more_tokens_than_a_cache_holds_are_nothing_to_forget(kind):
+    model, text = model_of(LLAMA), torch.randint(31, (2, 9), generator=torch.Generator().manual_seed(1))
+    cache, other = (lm.KVCache(LLAMA, kind=kind, page=4) for _ in range(2))
+    for each in (cache, other):
+        model(text[:, :6], cache=each)
+    cache.shorten(8)
+    assert cache.tokens == 6 and cache.bytes == other.bytes
+    torch.testing.assert_close(model(text[:, 6:], cache=cache), model(text[:, 6:], cache=other))
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -62,11 +62,11 @@ def test_gradients_that_nobody_needs_are_not_computed():
 
 @pytest.mark.parametrize("kind", [nn.Linear, Linear])
 def test_layers_are_replaced_in_place_and_keep_their_parameters(kind):
-    model = nn.ModuleDict({"up": kind(16, 32), "odd": kind(16, 10), "head": kind(32, 16)})
+    model = nn.ModuleDict({"up": kind(16, 32), "odd": kind(16, 10), "odder": kind(24, 16), "head": kind(32, 16)})
     before = dict(model.named_parameters())
     assert use_float8(model) is model
-    assert [type(module) is Float8Linear for module in model.values()] == [True, False, False]
-    assert all(after is before[name] for name, after in model.named_parameters()) and len(before) == 6
+    assert [type(module) is Float8Linear for module in model.values()] == [True, False, False, False]
+    assert all(after is before[name] for name, after in model.named_parameters()) and len(before) == 8
     x = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0))
     out = model["up"](x)
     exact = torch.nn.functional.linear(x, model["up"].weight, model["up"].bias)

@@ -60,6 +60,22 @@ def test_the_distribution_is_that_of_transformers(options):
     )
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_top_k_keeps_as_many_tokens_in_any_number_of_rows(rows):
+    logits = torch.arange(5.0).expand(rows, 5)
+    assert [(lm.probabilities(logits, top_k=k) > 0).sum(-1).tolist() for k in (1, 3, 4, 5, 9)] == [
+        [kept] * rows for kept in (1, 3, 4, 5, 5)
+    ]
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.25, 1), (0.5, 2), (0.5001, 3), (0.75, 3), (0.7501, 4)])
+def test_tokens_that_reach_top_p_exactly_are_enough(top_p, kept):
+    # Four equal logits have exactly a quarter each.
+    found = lm.probabilities(torch.zeros(2, 4), top_p=top_p)
+    assert (found > 0).sum(-1).tolist() == [kept, kept]
+    torch.testing.assert_close(found.amax(-1), torch.full((2,), 1 / kept))
+
+
 def test_refuses():
     model, prompt = model_of(GPT2), torch.zeros(1, 4, dtype=torch.long)
     with pytest.raises(ValueError, match="4 tokens and 22 new ones need 25 .* has 24: ask for at most 21"):

@@ -93,6 +93,19 @@ def test_a_mask_hides_beside_a_cache_what_it_hides_without_one(kind):
     torch.testing.assert_close(layer(x[:, 4:], cache=cache, mask=mask[4:]), layer(x, mask=mask)[:, 4:])
 
 
+@pytest.mark.parametrize("kind", ["booleans", "floats"])
+@torch.no_grad()
+def test_a_row_that_a_mask_hides_whole_has_no_result_beside_a_cache(kind):
+    layer, cache = lm.LatentAttention(24, 4, kv_latent=12, rotary_dim=4, head_dim=10, value_dim=5).eval(), LayerCache()
+    x, mask = torch.randn(1, 6, 24), torch.ones(2, 6, dtype=torch.bool)
+    mask[0] = False
+    if kind == "floats":
+        mask = torch.zeros(2, 6).masked_fill(~mask, -torch.inf)
+    layer(x[:, :4], cache=cache)
+    rows = layer(x[:, 4:], cache=cache, mask=mask)
+    assert rows[0, 0].isnan().all() and rows[0, 1].isfinite().all()
+
+
 @torch.no_grad()
 def test_rotary_positions_may_turn_the_whole_head():
     module = LatentAttention(16, 4, kv_latent=5, rotary_dim=6, head_dim=6)

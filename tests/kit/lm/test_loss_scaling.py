@@ -47,6 +47,16 @@ def test_unscale_gives_the_true_gradients_once():
     scaler.unscale(optimizer)  # the next step may
 
 
+def test_every_group_is_unscaled_and_looked_at():
+    first, second = parameter_with([65536.0, 0.0, 0.0]), parameter_with([0.0, -131072.0, 0.0])
+    scaler, optimizer = LossScaler(), SGD([{"params": [first]}, {"params": [second]}], lr=1.0)
+    scaler.unscale(optimizer)
+    assert (first.grad.tolist(), second.grad.tolist()) == ([1, 0, 0], [0, -2, 0])
+    scaler.step(optimizer)
+    second.grad[0] = float("inf")
+    assert scaler.step(optimizer) is False and scaler.factor == 32768
+
+
 def test_fp16_parameters_are_refused_as_by_torch():
     parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float16))
     parameter.grad = torch.ones(1, dtype=torch.float16)

@@ -84,6 +84,17 @@ def test_mixture_equals_every_token_sent_by_hand():
         close(a, torch.zeros_like(a) if b is None else b)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_routing_weights_are_computed_in_fp32_at_least_and_applied_in_the_dtype_of_x(dtype):
+    _, mixture = experts_and_mixture()
+    mixture, x, kept = mixture.to(dtype), torch.randn(3, 6, dtype=dtype), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        out = mixture(x)
+    sums = [tensor for tensor in kept if tensor.shape == (3, 2) and torch.allclose(tensor.sum(-1), tensor.new_ones(3))]
+    assert out.dtype == dtype
+    assert torch.promote_types(dtype, torch.float32) in {tensor.dtype for tensor in sums if tensor.is_floating_point()}
+
+
 def test_one_expert_that_sees_everything_is_a_plain_mlp():
     parts, mixture = experts_and_mixture(experts_per_token=1, experts=1)
     x = torch.randn(2, 5, 6, dtype=torch.float64)

@@ -72,22 +72,24 @@ def test_a_cache_changes_nothing(window, method):
     assert cache.keys.untyped_storage().nbytes() == 4 * cache.keys.numel()
 
 
+@pytest.mark.parametrize("K", [3, 1])
 @pytest.mark.parametrize("kind", ["head", "width"])
 @torch.no_grad()
-def test_norms_of_queries_and_keys_by_hand(kind):
+def test_norms_of_queries_and_keys_by_hand(kind, K):
     D, A, h, S = 12, 3, 4, 5
-    layer, x = lm.MultiHeadAttention(D, A, bias="none", qk_norm=kind), torch.randn(2, S, D)
+    layer, x = lm.MultiHeadAttention(D, A, kv_heads=K, bias="none", qk_norm=kind), torch.randn(2, S, D)
     layer.query_norm.weight.normal_()
+    layer.key_norm.weight.normal_()
     layer.inner_norm = torch.nn.LayerNorm(D)
 
     def heads(z, norm):
         z = torch.nn.functional.rms_norm(
-            z if kind == "width" else z.view(2, S, A, h), norm.weight.shape, norm.weight, 1e-5
+            z if kind == "width" else z.view(2, S, -1, h), norm.weight.shape, norm.weight, 1e-5
         )
-        return z.view(2, S, A, h).transpose(1, 2)
+        return z.view(2, S, -1, h).transpose(1, 2)
 
     query, key = heads(layer.query(x), layer.query_norm), heads(layer.key(x), layer.key_norm)
-    z = lm.attention(query, key, layer.value(x).view(2, S, A, h).transpose(1, 2))
+    z = lm.attention(query, key, layer.value(x).view(2, S, K, h).transpose(1, 2))
     close(layer(x), layer.output(layer.inner_norm(z.transpose(1, 2).reshape(2, S, D))))
 
 

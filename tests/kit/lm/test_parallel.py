@@ -48,12 +48,13 @@ GROUPED = dataclasses.replace(LLAMA, kv_heads=2, final_norm=False)
 CASES = [
     (GPT, "pp=2,dp=2,microbatches=4,schedule=gpipe"), (GPT, "zero1=2,tp=2,sp"), (LLAMA, "fsdp=2,tp=2,sp,microbatches=2"),
     (MIXTURE, "dp=2,ep=2"), (SCALED, "tp=4,sp"), (GPT, "zero1=3"), (GROUPED, "zero2=2"), (SHARED, "ep=2"),
-    (LATENT, "tp=2"), (LLAMA, "pp=2,dp=2,fsdp=2,microbatches=3"),
+    (LATENT, "tp=2"), (LLAMA, "pp=2,dp=2,fsdp=2,microbatches=3"), (GPT, "dp=2,zero1=2"),
 ]  # fmt: skip
 #: What else was wrong once; each part of these is in one of those above, too.
 MORE = [
     (GPT, "dp=2,fsdp=2"), (GPT, "pp=2,zero2=2"), (LLAMA, "zero2=4,microbatches=2"), (LLAMA, "pp=2,tp=2"), (MIXTURE, "ep=4"),
     (SCALED, "pp=2"), (GROUPED, "tp=2"), (LATENT, "tp=2,sp"), (GPT, "pp=3"), (GPT, "dp=2,fsdp=2,microbatches=2"),
+    (LLAMA, "dp=2,zero2=2"),
 ]  # fmt: skip
 
 
@@ -168,13 +169,15 @@ def test_every_layout_has_the_loss_and_the_gradients_of_one_model(config, layout
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "layout",
-    ["dp=2,fsdp=2,microbatches=3", "pp=2,fsdp=2,microbatches=4", "pp=2,fsdp=2,microbatches=3,schedule=gpipe",
-     "pp=2,dp=2,fsdp=2"],
+    ("layout", "checkpointing"),
+    [("dp=2,fsdp=2,microbatches=3", False), ("pp=2,fsdp=2,microbatches=4", False),
+     ("pp=2,fsdp=2,microbatches=3,schedule=gpipe", False), ("pp=2,dp=2,fsdp=2", False),
+     ("tp=2", True), ("tp=2,sp,microbatches=2", True)],
 )  # fmt: skip
-def test_shards_are_gathered_in_every_microbatch_and_their_replicas_add_up_once(layout):
+def test_what_ranks_send_in_a_step_is_what_is_predicted(layout, checkpointing):
+    """Shards are gathered in every micro-batch, their replicas add up once, and a block runs again without its backward."""
     of = as_layout(layout)
-    *parts, _ = models(LLAMA, of.count + 1)
+    *parts, _ = models(LLAMA, of.count + 1, checkpointing=checkpointing)
     x, y = torch.randint(LLAMA.vocab, (2, of.global_batch(2), 16))
 
     def rank(number):
@@ -190,7 +193,8 @@ def test_shards_are_gathered_in_every_microbatch_and_their_replicas_add_up_once(
         counted, predicted = Counter(), Counter()
         for each in said:
             counted[each.kind] += each.bytes
-        for wire, count in sent(program(LLAMA, batch=2, sequence=16, layout=of, stage=stage)):
+        how = {"layout": of, "stage": stage, "checkpointing": checkpointing}
+        for wire, count in sent(program(LLAMA, batch=2, sequence=16, **how)):
             predicted[wire.kind] += count * wire.bytes
         assert counted == +predicted
 

@@ -242,6 +242,20 @@ def test_one_size_that_is_always_the_best_has_no_line():
         lm.envelope(runs)
 
 
+def test_a_fit_starts_from_the_best_five_of_two_thousand_places(monkeypatch):
+    """The grid of Hoffmann et al. 2022, appendix D.2, but with E below the lowest loss."""
+    seen = []
+    monkeypatch.setattr(
+        scaling, "_objective", lambda runs: lambda place: (seen.append(place) or abs(place[0] - 15), None)
+    )
+    starts = scaling._starts([SimpleNamespace(loss=loss) for loss in (3.0, 2.0)])
+    A, B, E, alpha, beta = (sorted({*column}) for column in np.array(seen).T.tolist())
+    assert len(seen) == len({tuple(place) for place in seen}) == 2000
+    assert A == B == [0, 5, 10, 15, 20] and alpha == beta == [0.25, 0.5, 1, 1.5]
+    assert np.exp(E) == pytest.approx([0.4, 0.8, 1.2, 1.6, 1.9])
+    assert len(starts) == 5 and {place[0] for place in starts} == {15}
+
+
 def test_the_objective_is_hubers_loss_and_its_gradient():
     law = lm.LossLaw(1.7, 400, 500, 0.35, 0.3)
     data = runs(law, noise=0.001)

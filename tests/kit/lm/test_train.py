@@ -75,6 +75,31 @@ def test_it_learns_and_keeps_a_history():
     assert set(seen) == {(False, False)} and model.training
 
 
+def test_groups_have_the_schedule_and_the_clipping_in_common_and_each_its_own_decay():
+    ours, theirs = cruncher(layers=2), cruncher(layers=2)
+
+    def groups(model):
+        final, others = [model.final.weight], [*model.layers.parameters()]
+        return [{"params": final, "weight_decay": 0.5}, {"params": others, "weight_decay": 0.0}]
+
+    rates = [0.02, 0.05, 0.01]
+    history = train(
+        ours, AdamW(groups(ours)), regression(3), steps=3, loss=squared_error, schedule=rates.__getitem__,
+        clip=lambda parameters: clip_gradients(parameters, max_norm=0.1),
+    )  # fmt: skip
+    optimizer, norms = torch.optim.AdamW(groups(theirs), foreach=False), []
+    for rate, (x, y) in zip(rates, regression(3), strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        squared_error(theirs(x), y).backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.1)))
+        optimizer.step()
+    assert history.learning_rates == rates and history.gradient_norms == pytest.approx(norms)
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
 def test_accumulation_equals_the_large_batch():
     large, small = cruncher(), cruncher()
     batches = list(regression(12, batch=4))

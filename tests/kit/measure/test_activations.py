@@ -112,6 +112,9 @@ def test_loose_parameters_are_recognized_and_frozen_tensors_can_be_left_out():
     model = nn.Linear(4, 4)
     for without in (model, [model], model.parameters(), nn.Sequential(model)):
         assert saved_activation_bytes(lambda: F.linear(x, model.weight.data), without=without).total == 0
+    norm = nn.BatchNorm1d(4)
+    assert saved_activation_bytes(lambda: x * norm.running_var).total == 4 * 4
+    assert saved_activation_bytes(lambda: x * norm.running_var, without=norm).total == 0
 
 
 def test_parameters_that_are_replaced_meanwhile_lend_their_address_to_nobody():

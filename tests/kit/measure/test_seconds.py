@@ -43,6 +43,16 @@ def test_median_quartiles_and_spread(monkeypatch):
     assert timing.spread == pytest.approx(0.02 / 1.02) and float(timing) == timing.median
 
 
+def test_quartiles_are_close_after_consecutive_repeats_or_it_goes_on(monkeypatch):
+    # Close after the fifth and sixth repeat, not after the seventh, which is slow again; then after three in a row.
+    durations = [9.0] * 4 + [2.0, 1, 1, 1, 1, 1, 2.0] + [1.0] * 20
+    clock = Clock(monkeypatch)
+    timing = measure.seconds(
+        clock.function(durations), device="cpu", spread=0.2, at_least=3, at_most=20, budget_seconds=1e9
+    )
+    assert len(timing.repeats) == 11 and timing.settled
+
+
 def test_warm_up_is_thrown_away(monkeypatch):
     clock = Clock(monkeypatch)
     timing = measure.seconds(

@@ -16,6 +16,16 @@ def test_nothing_before_the_first_step_and_all_of_it_after():
     assert measure.state_bytes(optimizer) == Breakdown({"exp_avg": 60, "exp_avg_sq": 60, "step": 4}, unit="bytes")
 
 
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float64, 8), (torch.bfloat16, 2), (torch.float16, 2)])
+def test_each_state_counts_in_its_own_type(dtype, size):
+    parameter = torch.nn.Parameter(torch.ones(3, 5, dtype=dtype))
+    parameter.grad = torch.ones_like(parameter)
+    optimizer = torch.optim.Adam([parameter])
+    optimizer.step()
+    found = dict(measure.state_bytes(optimizer))
+    assert found == {"exp_avg": 15 * size, "exp_avg_sq": 15 * size, "step": 4}
+
+
 def test_a_parameter_without_gradient_costs_nothing():
     used, unused = torch.nn.Parameter(torch.ones(4)), torch.nn.Parameter(torch.ones(100))
     optimizer = torch.optim.Adam([used, unused])

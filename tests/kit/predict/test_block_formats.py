@@ -59,6 +59,8 @@ def test_nvfp4_uses_the_whole_range():
         assert nvfp4.scale.decode(block.scale_code) == nvfp4.scale.round(
             largest / tensor_scale / 6, overflow="saturate"
         )
+        assert block.factor == nvfp4.scale.decode(block.scale_code) * tensor_scale
+        assert block.factor == pytest.approx(largest / 6, rel=1 / 16)
         for x, y in zip(values[start : start + 16], block.values, strict=True):
             # The coarsest step of E2M1 is 2, between 4 and 6, and a scale that was rounded down may cut a little.
             assert abs(x - y) <= (1 + 6 / 16) * block.factor

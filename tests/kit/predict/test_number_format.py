@@ -193,6 +193,12 @@ def test_codes_and_values_that_do_not_exist_are_refused():
         NumberFormat("odd", exponent_bits=8, fraction_bits=8).values()
 
 
+@pytest.mark.parametrize("fraction_bits", [0, 1, 3])
+def test_without_subnormals_every_value_has_a_full_fraction(fraction_bits):
+    made = NumberFormat("made", exponent_bits=4, fraction_bits=fraction_bits, nan="none", subnormals=False)
+    assert made.min_subnormal == made.min_normal == made.decode(0) == min(map(abs, made.values())) == 2.0**-7
+
+
 @given(st.integers(2, 6), st.integers(1, 5), st.sampled_from(NAN_RULES))
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_any_format_follows_from_its_bits(exponent_bits, fraction_bits, nan):

@@ -177,6 +177,13 @@ def test_momentum_without_nesterov_and_8_bit_optimizers_need_nothing():
             assert predict.optimizer_step_bytes(name, parameters=9, weight_decay=decay) == 0
 
 
+@pytest.mark.parametrize(("elements", "size"), [(4095, 4 * 4095), (4096, 4096 + 4 * 16), (4097, 4097 + 4 * 17)])
+def test_a_state_is_of_8_bits_from_4096_elements_on(elements, size):
+    """Dettmers et al. 2021: below, it stays in fp32; above, every 256 elements share one fp32."""
+    state = predict.optimizer_state_bytes("adamw8bit", shapes=[(elements,)])
+    assert {*state.values()} == {size} and len(state) == 2
+
+
 def test_of_no_tensors_a_loop_makes_nothing():
     assert predict.optimizer_step_bytes("adam", sizes=[], implementation="loop") == 0
 

@@ -34,7 +34,7 @@ TINY = TransformerConfig(layers=2, d_model=16, heads=4, vocab=13, context=8)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("optimizer", ["AdamW", "SGD", "Adagrad", "Adafactor", "RMSprop"])
 def test_each_bucket_equals_the_tensors_of_a_real_step(optimizer, precision):
-    model, tokens = lm.DecoderOnly(TINY), torch.randint(13, (2, 8))
+    model, tokens = lm.DecoderOnly(TINY, attention="eager"), torch.randint(13, (2, 8))
     if precision == "bf16":
         model = model.bfloat16()
     update = getattr(torch.optim, optimizer)(model.parameters(), lr=1e-3)
@@ -54,7 +54,7 @@ def test_each_bucket_equals_the_tensors_of_a_real_step(optimizer, precision):
 
 
 def test_fp32_with_adamw_is_sixteen_bytes_a_parameter_and_a_counter_each():
-    model = lm.DecoderOnly(TINY)
+    model = lm.DecoderOnly(TINY, attention="eager")
     memory = training_memory(TINY, batch=1, sequence=8)
     P = parameters(TINY).total
     assert memory.total - memory["activations"] == 16 * P + 4 * len(list(model.parameters()))
@@ -179,7 +179,7 @@ def test_the_peak_of_experts_beside_one_that_all_tokens_share_is_that_of_a_real_
         layers=1, d_model=64, heads=1, head_dim=2, d_ff=64, vocab=13, context=8, norm="rmsnorm", bias="none", experts=2,
         experts_per_token=2, shared_d_ff=64, shared_gate=gate,
     )  # fmt: skip
-    model, tokens = lm.DecoderOnly(config), torch.randint(13, (2, 8))
+    model, tokens = lm.DecoderOnly(config, attention="eager"), torch.randint(13, (2, 8))
 
     def loss():
         return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
@@ -243,7 +243,7 @@ GATHERED = {
 @given(SIZES, st.integers(1, 4), st.sampled_from([13, 400]), st.integers(2, 64))
 def test_what_is_gathered_at_the_peak_is_that_of_its_moment(options, layers, vocab, shards):
     config = dataclasses.replace(TINY, layers=layers, vocab=vocab)
-    model = lm.DecoderOnly(config)
+    model = lm.DecoderOnly(config, attention="eager")
 
     def whole(module):  # every rank's share is as large as the largest
         return sum(-(-len(p) // shards) * shards * p[0].numel() for p in module.parameters())

@@ -102,6 +102,12 @@ def test_the_strip_is_that_of_the_longest_part_that_is_a_tensor(drawn):
     assert all("strip of 10 elements" in figure.alt for figure in drawn)
 
 
+def test_a_view_of_a_few_elements_that_shows_many_is_not_drawn(drawn):
+    for columns in (10, 11):
+        drill("x.expand(4, -1).shape", (4, columns), x=torch.arange(columns))
+    assert len(drawn) == 1 and "(4, 10)" in drawn[0].alt
+
+
 def test_a_pattern_draws_the_axes_before_and_after(drawn):
     drill(f"{SPLIT}.shape", (3, 4), y=Y)
     assert "y, axes a s h: [[[0, 1]," in drawn[0].alt

@@ -790,6 +790,20 @@ def test_the_first_part_that_differs_is_named_where_it_would_not_be_seen(given, 
     assert judging.difference(expected, expected, 1e-9) is None
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_tensors_may_differ_by_a_share_of_their_largest_element(scale):
+    right = torch.tensor([2.0, 0.0], dtype=torch.float64) * scale
+    near, far = right + 2e-4 * scale, right + 2e-2 * scale
+    assert judging.difference(near, right, 1e-3) is None
+    assert "the first different element is at [0]" in judging.difference(far, right, 1e-3)
+    assert judging.difference(torch.zeros_like(right), right, 1e-3)
+
+
+def test_a_fraction_above_one_counts_as_the_next_whole_number_but_for_its_rounding():
+    given = [2.5, 3 * (1 + 2**-50), 3.0, 4, torch.tensor(7.25), 1.0, 0.3, math.inf, "three"]
+    assert [judging.whole(value) for value in given] == [3, 3, 3, 4, 8, 1.0, 0.3, math.inf, "three"]
+
+
 def test_where_equality_is_asked_for_a_float_is_no_int():
     assert judging.difference(4.0, 4, 1e-9) is None and judging.difference(4, 4.0, 0) is None
     assert judging.difference(4.0, 4, 0) == "you returned 4.0, a float; an int is expected"

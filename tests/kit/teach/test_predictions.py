@@ -59,6 +59,7 @@ def test_parts_are_guessed_together_and_a_missing_one_is_named(file):
     assert set(_journal.read().guesses) == {"products, only the last layer", "products, only the first"}
     assert "One part of the guess is still missing" in repr(teach.reveal((6, ...), of="other", counted=parts))
     assert "has 1 part, but the answer has 2: " in repr(teach.reveal(6, of="other", counted=parts))
+    assert "has 3 parts, but the answer has 2: " in repr(teach.reveal((6, 8, 1), of="other", counted=parts))
 
 
 def test_words_are_compared_as_words_and_scalars_as_numbers():
@@ -73,6 +74,18 @@ def test_what_is_no_guess_is_not_kept_and_opens_nothing(guess, file):
     note, _, answer = shown._repr_html_().partition("<details><summary")
     assert ("is not compared" in note or "part" in note) and "1.5" in answer and "1.5" not in note
     assert "1.5" in repr(shown) and not file.exists()
+
+
+@pytest.mark.parametrize("guess", [object(), [["view"]], {"view": 1}])
+def test_what_is_no_word_is_not_compared_with_one(guess, file):
+    shown = teach.reveal(guess, of="view or copy", counted="view")
+    assert "is not compared: the answer is a word" in repr(shown) and not file.exists()
+
+
+def test_yes_and_no_are_guesses_where_the_answer_is_one_of_them(file):
+    assert teach.reveal(True, of="a view", counted=True).rows[0][-1] == "nothing"
+    assert teach.reveal(False, of="a view", counted=True).rows[0][-1] == "a different answer"
+    assert set(_journal.read().guesses) == {"a view"}
 
 
 def test_the_answer_is_closed_until_there_is_a_guess_or_the_reader_asks_to_be_shown(file):
@@ -132,6 +145,23 @@ def test_one_answer_is_asked_for():
             teach.reveal(1, of="x", **answers)
 
 
+@pytest.mark.parametrize(
+    ("guess", "answer", "off"),
+    [
+        (1.004, 1.0, "less than 1 %"), (1.0, 1.004, "less than 1 %"), (1.006, 1.0, "1.01 × too high"),
+        (1.0, 1.02, "1.02 × too low"), (-4, -2, "2 × too high"), (-2, -4, "2 × too low"), (-1, 2, "-3"), (0, 2, "-2"),
+    ],
+)  # fmt: skip
+def test_how_far_a_guess_is_off(guess, answer, off):
+    assert predictions._off(guess, answer) == off
+
+
+def test_a_guess_that_may_be_several_choices_is_none_of_them():
+    choices = (1.001, 1.004, 2.0)
+    assert predictions._off(1.0, 1.001, choices) == predictions._off(1.0, 1.004, choices) == "a different answer"
+    assert predictions._off(1.001, 1.001, choices) == predictions._off(2.04, 2.04, (1.0, 2.04)) == "nothing"
+
+
 def test_the_first_guess_counts(file):
     teach.reveal(2, of="products", counted=4)
     again = teach.reveal(4, of="products", counted=4)
@@ -164,6 +194,10 @@ def test_a_first_guess_is_found_again_until_it_is_forgotten(monkeypatch):
     teach.reveal(7, of="memory", computed=3)
     found = [teach.first_guess("00", of) for of in ("days", "memory", "both, right", "both")]
     assert found == ["1,000", "200.5", "8", "none kept"]
+    # In the lesson itself the same question may have been guessed once more.
+    monkeypatch.setenv("JPY_SESSION_NAME", "/some/where/00_napkin_math.ipynb")
+    teach.reveal(300, of="days", computed=3)
+    assert (teach.first_guess("00", "days"), teach.first_guess("01", "days")) == ("300", "1,000")
     assert teach.first_guess("21", "memory") == "7" and teach.first_guess("01", "memory") == "none kept"
     _journal.forget()
     assert teach.first_guess("00", "memory") == "none kept"

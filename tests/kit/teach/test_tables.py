@@ -13,6 +13,7 @@ def test_numbers_stand_right_and_words_left():
 def test_numbers_that_are_written_already_stand_right_too():
     rows = [("fp32", "4.5 kB", "–", "8-bit"), ("fp64", "16 kB", "1e-05", "16 of them")]
     assert table("abcd", rows).align == "<>><"
+    assert table("ab", [("some", 4), (8, 16)]).align == "<>"
     assert table("ab", [("", 1.5), ("–", float("nan"))]).align == "<>"
 
 

@@ -6,7 +6,7 @@ from cs336kit import lm
 pytestmark = pytest.mark.torch
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16), ids=str)
 @pytest.mark.parametrize(
     "options",
     [

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.torch
 PAIRS = ((lm.Adam, torch.optim.Adam), (lm.AdamW, torch.optim.AdamW))
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16), ids=str)
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS)
 @pytest.mark.parametrize(
     "options",

@@ -208,3 +208,22 @@ def test_a_refusal_is_one_short_sentence():
     for options in ({"maximize": "no"}, {"nesterov": 1}):
         with pytest.raises(ValueError, match=f"{next(iter(options))} must be True or False"):
             lm.Momentum(model.parameters(), **options)
+
+
+@pytest.mark.parametrize("name", ["AdaGrad", "RMSProp", "Adam", "AdamW"])
+@pytest.mark.parametrize("default", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_step_counter_is_torchs_under_any_default_dtype(name, default):
+    theirs = getattr(torch.optim, {"AdaGrad": "Adagrad", "RMSProp": "RMSprop"}.get(name, name))
+    usual, counters = torch.get_default_dtype(), []
+    torch.set_default_dtype(default)
+    try:
+        for make in (getattr(lm, name), theirs):
+            parameter = torch.nn.Parameter(torch.zeros(2))
+            parameter.grad = torch.ones(2)
+            optimizer = make([parameter])
+            optimizer.step()
+            counters.append(optimizer.state[parameter]["step"])
+    finally:
+        torch.set_default_dtype(usual)
+    ours, expected = counters
+    assert ours.dtype == expected.dtype and ours.shape == expected.shape and ours == expected == 1

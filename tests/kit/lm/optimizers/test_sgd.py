@@ -5,7 +5,7 @@ from cs336kit import lm
 
 pytestmark = pytest.mark.torch
 
-DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
