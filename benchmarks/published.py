@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit.command.arguments import Parser
-from cs336kit.predict import TransformerConfig, model, training_flops
+from cs336kit.predict import TransformerConfig, from_hf, model, training_flops
 from cs336kit.predict.chip import peak_of
 from cs336plan import Question, ServingQuestion, plan, serve
 from cs336plan.training.find import largest_batch
@@ -43,6 +43,7 @@ QUANTITIES: dict[str, Callable[[Any], float | tuple[float, float]]] = {
     "seconds at best": lambda a: (a.step_bounds[0], inf),
     "GB/s of an all-reduce": lambda a: (0, a.wire.total / a.seconds.lower / 1e9),
     "GiB of weights": lambda a: a.weights.total / GIB,
+    "GB of a checkpoint": lambda a: a.weights.total * a.question.count / 1e9,
     "bytes of cache a token": lambda a: a.cache_bytes_per_token,
     "tokens/s of a sequence": lambda a: (0, 1 / a.tokens[0][1].least),
     "tokens/s of all": lambda a: (0, 1 / a.sustained.total[0]),
@@ -65,7 +66,9 @@ def causal_flops(q: Question) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """A published number, and the question that asks for it. `model` is a name, or the fields of a configuration."""
+    """A published number, and the question that asks for it. `model` is a name, or the fields of a configuration, Hugging Face's
+    where they say a model_type.
+    """
 
     source: str
     ran: str
@@ -82,7 +85,11 @@ class Row:
     def answer(self) -> Any:
         """Today's answer."""
         asked = self.plan or self.serve
-        config = TransformerConfig(**asked["model"]) if isinstance(asked["model"], dict) else model(asked["model"])
+        said = asked["model"]
+        if isinstance(said, dict):
+            config = from_hf(said) if "model_type" in said else TransformerConfig(**said)
+        else:
+            config = model(said)
         asked = asked | {"model": config}
         return plan(Question(**asked)) if self.plan else serve(ServingQuestion(**asked))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import dedent, fill
 from typing import Any, NoReturn
 
-from cs336kit.command.words import not_known
+from cs336kit.command.words import is_sized, not_known, other_value
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.layouts import AXES, SCHEDULES
 
@@ -56,6 +56,14 @@ class Parser(argparse.ArgumentParser):
         if rest:
             self.error(not_known(words, words.index(rest[0]), self._option_string_actions))
         return asked
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        option = action.option_strings[0] if action.option_strings else ""
+        if action.choices is None or value in action.choices or is_sized(option, str(value)):
+            return
+        if meant := other_value(option, str(value), list(action.choices)):
+            raise argparse.ArgumentError(action, meant)
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{message.removeprefix('argument ')}\n")

@@ -1,11 +1,13 @@
 """What other tools call an option of the command line, and a module: for the sentences about wrong ones."""
 
 import difflib
+import re
 from argparse import Action
 from collections.abc import Mapping, Sequence
 
 from cs336kit.predict.decoder.programs import linear_components
 from cs336kit.predict.layouts import AXES
+from cs336kit.predict.packed import EXPERTS, packing_called
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Option → what other tools of the field call it, without dashes. A word may stand twice: commands have other options.
@@ -49,6 +51,45 @@ _OF_PEFT = {
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "attention output", "gate_proj": "gate", "up_proj": "up",
     "down_proj": "down", "all-linear": "all",
 }  # fmt: skip
+
+#: Option → its value → what other tools call it, in small letters and without _ - and blanks.
+_VALUES_ELSEWHERE = {
+    "--weights": {
+        "int4": "awq awqint4 gptq gptqint4 w4a16 autoround 4bit q4 4",
+        "int8": "w8a8 w8a16 llmint8 8bit q8 gptqint8 smoothquant 8",
+        "nf4": "bitsandbytes bnb bnb4bit bnbnf4 qlora loadin4bit",
+        "fp8": "fp8e4m3 fp8e4m3fn e4m3 float8 fp8tensor fp8pertensor fp8static modeloptfp8",
+        "fp8-channel": "fp8dynamic fp8row fp8perchannel fp8rowwise fbgemmfp8 ptpcfp8",
+        "fp8-block": "fp8128x128 fp8blockwise fp8perblock finegrainedfp8 deepseekfp8", "nvfp4": "fp4 w4a4 modeloptfp4 modelopt",
+        "mxfp4": "mx ocpmxfp4 mxfp4e2m1", "bf16": "auto bfloat16 none", "fp16": "float16 half", "fp32": "float32 float",
+        "int4-g32": "q40 gguf q4km q4ks q4k", "int8-g32": "q80",
+    },
+    "--cache": {"fp8": "fp8e4m3 fp8e5m2 e4m3 e5m2 float8 fp8perhead", "bf16": "auto bfloat16", "fp16": "float16 half"},
+    "--optimizer": {
+        "adamw8bit": "adamw8bit adam8bit pagedadamw8bit pagedadam8bit adamwbnb8bit bnbadamw8bit",
+        "adamw": "adamwtorch adamwtorchfused adamwhf adamwanyprecision pagedadamw pagedadamw32bit adamw32bit adamwapexfused",
+        "sgd": "sgdtorch",
+    },
+    "--precision": {"bf16": "bfloat16 purebf16", "fp32": "float32 full", "mixed": "amp autocast bf16mixed"},
+}  # fmt: skip
+
+
+def other_value(option: str, value: str, choices: Sequence[str]) -> str:
+    """The sentence about a value that another tool has for a choice of this option, or nothing."""
+    folded = re.sub(r"[_\-\s.]", "", value.lower())
+    named = _VALUES_ELSEWHERE.get(option, {})
+    meant = [own for own, names in named.items() if own in choices or packing_called(own)]
+    found = next((own for own in meant if folded in named[own].split() or folded == re.sub(r"[_\-]", "", own)), None)
+    if found is None:
+        return ""
+    gguf = re.fullmatch(r"gguf|i?q\d\w*", folded) and option == "--weights"
+    said = "is not modelled, and nearest to it is" if gguf else "is called"
+    return f"{value!r} {said} {found} here: write {option} {found}"
+
+
+def is_sized(option: str, value: str) -> bool:
+    """Whether the value is a packing by its sizes, such as int4-g64, which no list of choices has."""
+    return option == "--weights" and packing_called(value.removesuffix(EXPERTS)) is not None
 
 
 def components(targets: Sequence[str], model: object) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from cs336kit.predict.hugging_face import read_hf
 from cs336kit.predict.names import found, of_course, published, unknown
+from cs336kit.predict.packed import EXPERTS
 from cs336kit.predict.transformer import TransformerConfig
 
 
@@ -19,8 +20,13 @@ def _built(name: str, **changes: Any) -> TransformerConfig:
         config = TransformerConfig(**of_course()[name])
     else:
         config = read_hf(published()[name], abridged=True)[0]
-    if changes.get("stored") == "fp8" and not config.stored:
-        note = "stored in fp8, as its id says: all matrices of the blocks are, also those that its file may leave as they are"
+    if changes.get("stored") and config.stored.startswith(changes["stored"]):  # the file says more than the id
+        del changes["stored"]
+    if "stored" in changes:
+        changes = {"stored_apart": ()} | changes
+    if (stored := changes.get("stored")) and not changes["stored_apart"] and not stored.endswith(EXPERTS):
+        whole = "all matrices of the blocks are, also those that its file may leave as they are"
+        note = f"stored in {stored}, as its id says: {whole}"
         changes |= {"notes": (*config.notes, note)}
     return replace(config, **changes) if changes else config
 

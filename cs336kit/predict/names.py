@@ -36,6 +36,10 @@ def found(name: object) -> tuple[str, dict[str, Any]]:
     if not isinstance(name, str):
         return "", {}
     words = _words(name)
+    changes = dict(variants().get("".join(words)) or {})
+    if changes.get("stored_apart"):  # a variant as it is stored by its publisher
+        changes["stored_apart"] = tuple(map(tuple, changes["stored_apart"]))
+        return changes.pop("of"), changes
     changes = dict(variants().get("".join(word for word in words if word not in _STORED), {}))
     known_as = changes.pop("of", "") or _folded().get(_fold(name), "")
     if said := [_STORED[word] for word in words if word in _STORED]:
@@ -49,7 +53,15 @@ def known_as(name: object) -> str:
 
 
 #: What the end of a hub id says about how that checkpoint is stored.
-_STORED = {"fp8": "fp8", "bf16": ""}
+_STORED = {
+    "fp8": "fp8",
+    "bf16": "",
+    "nvfp4": "nvfp4",
+    "fp4": "nvfp4",
+    "awq": "int4",
+    "w4a16": "int4-g128",
+    "w8a8": "int8",
+}
 
 
 @cache
@@ -63,7 +75,7 @@ def _folded() -> dict[str, str]:
 #: Parts of a name about further training, storage or date, which do not change a size. Later versions, longer contexts
 #: ("32k") and "2507" are not among them: such models have other vocabularies, windows or contexts.
 _IGNORED = re.compile(
-    r"^(hf|base|pt|it|instruct|chat|pretrain|preview|mono|thinking|fp8|bf16|mxfp4|v0\.1|v1\.0|v01|4k|1t|4e1t"
+    r"^(hf|base|pt|it|instruct|chat|pretrain|preview|mono|thinking|fp8|bf16|mxfp4|nvfp4|fp4|awq|w4a16|w8a8|v0\.1|v1\.0|v01|4k|1t|4e1t"
     r"|0924|1025|1124|2024|2407|2409|2410|2501|2503|2506|2509|2512)$"
 )
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cs336kit.predict.checks import checked, known, non_negative_int, one_of, positive_int, several, shown
+from cs336kit.predict.packed import packing_called
 
 if TYPE_CHECKING:
     from cs336kit.predict.transformer import TransformerConfig
@@ -79,7 +80,7 @@ def settle(c: "TransformerConfig") -> None:
     values = checked(
         c, limits=most, choices={name: names for name, names in CHOICES.items() if name != "bias"},
         experts=None if c.experts is None else non_negative_int, experts_per_token=non_negative_int,
-        dropout=None, notes=partial(several, kind="sentences"),
+        dropout=None, notes=partial(several, kind="sentences"), stored_apart=_apart,
     )  # fmt: skip
     for name, value in values.items():
         _set(c, name, value)
@@ -97,6 +98,23 @@ def settle(c: "TransformerConfig") -> None:
             _set(c, name, None)
     if odd := [note for note in c.notes if not (isinstance(note, str) and note.isprintable())]:
         raise ValueError(f"notes must be sentences of one line each, got {shown(odd[0])}.")
+
+
+def _apart(name: str, value: object) -> tuple[tuple[str, str, float], ...]:
+    """(component, type of weights, share), in rows: lists of a JSON file as tuples; ValueError for what is none."""
+    rows = [tuple(each) if isinstance(each, (list, tuple)) else () for each in several(name, value)]
+    for row in rows:
+        texts = len(row) == 3 and all(isinstance(text, str) for text in row[:2])
+        stored = texts and (row[1] in ("bf16", "fp16", "fp32") or packing_called(row[1]))
+        if not stored or isinstance(row[2], bool) or not isinstance(row[2], (int, float)) or not 0 < row[2] <= 1:
+            raise ValueError(
+                f"{name} must be rows of a component, a type of weights and the share of its matrices that has it, above 0 and "
+                f"at most 1, such as ('query', 'bf16', 1.0), got {shown(value)}"
+            )
+    for component in {row[0] for row in rows}:
+        if (total := sum(row[2] for row in rows if row[0] == component)) > 1 + 1e-9:
+            raise ValueError(f"{name} gives {shown(component)} shares of {total:g} together, and they are at most 1")
+    return tuple(rows)
 
 
 def _set(c: "TransformerConfig", name: str, value: object) -> None:

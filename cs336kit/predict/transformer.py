@@ -120,6 +120,8 @@ class TransformerConfig:
     model_type: str = field(default="", compare=False, repr=False)
     #: how its published checkpoint stores the weights, a name of serving's WEIGHT_TYPES; "" if it is not known
     stored: str = field(default="", compare=False, repr=False)
+    #: (component, type of weights, share of its matrices over all layers): what the checkpoint does not store as `stored` says
+    stored_apart: tuple[tuple[str, str, float], ...] = field(default=(), compare=False, repr=False)
     #: what the original configuration has and this one leaves out, one sentence each
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 

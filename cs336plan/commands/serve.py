@@ -40,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder")
     what = command.add_argument_group("what is served").add_argument
     types = ", ".join(name for name in WEIGHT_TYPES if not name.endswith(EXPERTS))
-    stored = f"{types}, or mxfp4{EXPERTS} and its like for experts alone; left out: as published where known, else bf16"
+    sizes = "other integers by their bits and group, as int3-g64"
+    stored = f"{types}; {sizes}; mxfp4{EXPERTS} and its like for experts alone; left out: as published where known, else bf16"
     what("--weights", choices=list(WEIGHT_TYPES), metavar="NAME", help=stored)
     what("--cache", choices=list(CACHE_TYPES), metavar="NAME", help=", ".join(CACHE_TYPES))
     prompt = "tokens of a prompt (half of the context, at most 2048); 4k is 4,000, and 4Ki 4,096"

@@ -11,7 +11,7 @@ from cs336kit.predict.decoding.bounds import Bounds
 from cs336kit.predict.decoding.load import packing_of
 from cs336kit.predict.decoding.memory import ServedBytes, served_bytes
 from cs336kit.predict.hardware import Accelerator
-from cs336kit.predict.packed import PACKINGS
+from cs336kit.predict.packed import packing_called
 from cs336kit.predict.words import plain_values
 from cs336plan.serving.question import ServingQuestion
 
@@ -34,7 +34,7 @@ _ROWS: dict[str, tuple[str, Callable[["Served"], object] | None]] = {
     "published_weights": ("type in which the model is published, or null where it is not known",
         lambda a: a.question.config.stored or None),
     "bits_per_weight": ("of a packed matrix with its scales, or null",
-        lambda a: getattr(PACKINGS.get(packing_of(a.question.stored)), "bits_per_weight", None)),
+        lambda a: getattr(packing_called(packing_of(a.question.stored)), "bits_per_weight", None)),
     "cache": ("type of the cache's elements", None),
     "prompt": ("tokens of a prompt", None),
     "output": ("tokens of an answer", None),

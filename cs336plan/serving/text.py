@@ -5,9 +5,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from cs336kit.predict.chip import peak_of
-from cs336kit.predict.decoding.load import packing_of
 from cs336kit.predict.grid import as_text
-from cs336kit.predict.packed import PACKINGS
+from cs336kit.predict.packed import packing_called
 from cs336kit.predict.words import WIDTH, accelerators, digits, folded, row, size
 
 if TYPE_CHECKING:
@@ -64,11 +63,10 @@ def _has_chunks(answer: "Served") -> bool:
 def _memory(answer: "Served") -> Iterator[str]:
     q = answer.question
     average, worst = answer.page_waste
-    packing = packing_of(q.stored)
     yield "memory of one accelerator" if q.count > 1 else "memory"
     for name, part in answer.weights.items():
-        packed = packing in PACKINGS and name.endswith(f" in {packing}")
-        yield row(name, part, f"{PACKINGS[packing].bits_per_weight:.4g} bits a weight" if packed else "")
+        packed = packing_called(name.rpartition(" in ")[2])
+        yield row(name, part, f"{packed.bits_per_weight:.4g} bits a weight" if packed else "")
     yield row("prefill activations", answer.working_bytes, "of one pass" * _has_chunks(answer))
     yield row("allowance", answer.allowance.total)
     yield from folded(answer.allowance_reason, indent="    ")

@@ -952,7 +952,9 @@ def test_models_finds_whatever_plan_takes(name, context, sentence, capsys):
     assert row.startswith(name) and row.endswith(f" {context}") and last == sentence
 
 
-def test_a_file_of_other_bits_is_noted(capsys):
-    """The published file of BitNet has four weights in a byte, which no type of weights here is."""
-    assert main(["serve", "microsoft/bitnet-b1.58-2B-4T"]) == 0
-    assert "note: quantization_config is left out" in capsys.readouterr().out
+def test_a_file_of_two_bits_is_counted(capsys):
+    """The published file of BitNet has four weights in a byte: 30 layers with a quarter of a byte each, and a table in bf16."""
+    assert main(["serve", "microsoft/bitnet-b1.58-2B-4T", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    blocks = 30 * (2 * 2560 * 2560 + 2 * 2560 * 640 + 3 * 2560 * 6912)
+    assert answer["weights"] == "bitnet" and answer["weight_bytes"]["matrices in bitnet"] == blocks / 4

@@ -333,7 +333,7 @@ def test_packed_weights_are_matrices_of_blocks_with_their_scales(weights, bits):
             60 * 384 * 3 * 7168 * 2048 * 4.5 / 8 + 2 * (1_026_408_209_408 - 60 * 384 * 3 * 7168 * 2048),
         ),
         # One byte for each of 671.0e9 parameters, and another for tables and head: 2 · 129,280 · 7,168.
-        ("deepseek-ai/DeepSeek-V3", "fp8", 671_026_404_352 + 2 * 129_280 * 7168),
+        ("deepseek-ai/DeepSeek-V3", "fp8-block", 671_026_404_352 + 2 * 129_280 * 7168),
         # The id says so; two tables of 151,936 · 4,096.
         ("Qwen/Qwen3-235B-A22B-FP8", "fp8", 235_093_634_560 + 2 * 151_936 * 4096),
         ("Qwen/Qwen3-235B-A22B", "bf16", 2 * 235_093_634_560),

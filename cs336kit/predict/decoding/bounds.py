@@ -7,14 +7,8 @@ from typing import NamedTuple
 from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.chip import chip, peak_of
 from cs336kit.predict.decoder.programs import program
-from cs336kit.predict.decoding.load import Load, options_of, packing_of
-from cs336kit.predict.decoding.memory import (
-    cache_bytes,
-    is_packed,
-    leaf_bytes,
-    made_again,
-    prompt_program,
-)
+from cs336kit.predict.decoding.load import Load, options_of, products_of
+from cs336kit.predict.decoding.memory import cache_bytes, leaf_bytes, made_again, packed_share, prompt_program
 from cs336kit.predict.engine.collectives import OF_EXPERTS
 from cs336kit.predict.engine.operations import Op, Program, Storage, Tensor
 from cs336kit.predict.hardware import Accelerator
@@ -143,8 +137,8 @@ def _work(q: Load, what: Accelerator, walked: Program, *, tokens: int, rows: int
     """
     flops, packed, least, moved, sent, cache, of_experts = 0, 0, 0, 0, 0, 0, 0
     rings, links = 0.0, 0.0
-    sizes = {leaf.tensor.storage: leaf_bytes(leaf, q.stored) for leaf in walked.leaves}
-    matrices = {leaf.tensor.storage for leaf in walked.leaves if is_packed(leaf, q.stored)}
+    sizes = {leaf.tensor.storage: leaf_bytes(leaf, q) for leaf in walked.leaves}
+    matrices = {leaf.tensor.storage: packed_share(leaf, q) for leaf in walked.leaves}
     experts = {leaf.tensor.storage for leaf in walked.leaves if q.config.experts and leaf.component in OF_EXPERTS}
     caches: set[Storage] = set()
     seen: set[Storage] = set()
@@ -153,7 +147,8 @@ def _work(q: Load, what: Accelerator, walked: Program, *, tokens: int, rows: int
             continue
         work = sum(n for _, n in op.flops) // (rows if op.part == "head" else 1)
         flops += count * work
-        packed += count * work if any(tensor.storage in matrices for tensor in op.inputs) else 0
+        share = max((matrices.get(tensor.storage, 0.0) for tensor in op.inputs), default=0.0)
+        packed += count * work if share == 1 else round(count * work * share)
         weights, cached, other = _op_bytes(op, sizes, caches, CACHE_TYPES[q.cache], rows)
         of_experts += count * sum(size for storage, size in weights.items() if storage in experts)
         moved += count * (sum(weights.values()) + sum(cached.values()) + other)
@@ -189,8 +184,8 @@ def _bounds(q: Load, what: Accelerator, work: _Work) -> Bounds:
 
 
 def _other_peak(q: Load, what: Accelerator, peak: float) -> float:
-    """FLOP/s of products without a quantized matrix: attention, head and router compute in bf16 beside fp8 weights."""
-    if packing_of(q.stored) != "fp8" or q.peak_flops_per_second is not None or q.accelerator is None:
+    """FLOP/s of products without a quantized matrix: attention, head and router compute in bf16 beside fp8 or fp4 weights."""
+    if products_of(q.stored) not in ("fp8", "fp4") or q.peak_flops_per_second is not None or q.accelerator is None:
         return peak
     return peak_of(chip(q.accelerator, precision="bf16", memory_bytes=what.memory_bytes)[0]) or peak
 

@@ -12,12 +12,12 @@ from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.links import link_speed, node_of
 from cs336kit.predict.models import MODELS
-from cs336kit.predict.packed import EXPERTS, PACKINGS
+from cs336kit.predict.packed import EXPERTS, PACKINGS, packing_called
 from cs336kit.predict.settle import LARGEST
 from cs336kit.predict.transformer import TransformerConfig
 
 #: Types of served weights: element types, and packings of the matrices in blocks, or of those of experts alone (all else stays
-#: in bf16, as do embeddings, head, norms and routers with either).
+#: in bf16, as do embeddings, head, norms and routers with either). Packings by their sizes ("int4-g64") are types, too.
 WEIGHT_TYPES = dict.fromkeys(("bf16", "fp16", "fp32", *PACKINGS, *(name + EXPERTS for name in PACKINGS)))
 #: Largest power of two in a table, and largest batch of a search that memory does not limit.
 LARGEST_BATCH = 2**16
@@ -90,6 +90,11 @@ class Load:
         return self.config.stored or "bf16" if self.weights is None else self.weights
 
     @property
+    def stored_apart(self) -> tuple[tuple[str, str, float], ...]:
+        """What a published checkpoint stores otherwise, as `TransformerConfig.stored_apart`; nothing with other weights."""
+        return self.config.stored_apart if self.stored == self.config.stored else ()
+
+    @property
     def per_node(self) -> int:
         """Accelerators of a node: as given, or as the table has them."""
         return self.node or node_of(self.accelerator, self.count)
@@ -100,7 +105,8 @@ Asked = TypeVar("Asked", bound=Load)
 
 def settled_load(q: Asked) -> Asked:
     """What is asked with every default filled in, for a configuration; ValueError for what cannot be."""
-    known("type of weights", q.stored, WEIGHT_TYPES)
+    if not isinstance(q.stored, str) or packing_called(packing_of(q.stored)) is None:
+        known("type of weights", q.stored, WEIGHT_TYPES)
     if q.stored.endswith(EXPERTS) and not q.config.experts:
         raise ValueError(f"weights in {q.stored}, but this model has no experts: give {packing_of(q.stored)}")
     known("precision of a cache", q.cache, CACHE_TYPES)
@@ -126,8 +132,8 @@ def settled_load(q: Asked) -> Asked:
 def chip_of(q: Load) -> tuple[Accelerator, tuple[str, ...]]:
     """The chip, and notes about it, with the peak of the matrix products; fp8 weights use fp8 products if that peak is known."""
     given = {name: getattr(q, name) for name in ("memory_bytes", "peak_flops_per_second", "bandwidth", "link")}
-    products = "fp32" if q.stored == "fp32" else "bf16"
-    what, notes = chip(q.accelerator, precision=products, **given)
+    products = products_of(q.stored)
+    what, notes = chip(q.accelerator, precision="fp32" if products == "fp32" else "bf16", **given)
     if link_speed(what) is None and q.count > 1 and q.per_node > 1:
         raise ValueError(
             f"{what.title} has no sourced link to its neighbors: give link, that of one accelerator each way, such as 32e9 bytes "
@@ -135,17 +141,28 @@ def chip_of(q: Load) -> tuple[Accelerator, tuple[str, ...]]:
         )
     if "bandwidth" not in what.facts:
         raise ValueError("a latency needs the bandwidth of the memory: give bandwidth, such as 3.35e12")
-    if packing_of(q.stored) == "fp8" and q.peak_flops_per_second is None and q.accelerator is not None:
+    if products in ("fp8", "fp4") and q.peak_flops_per_second is None and q.accelerator is not None:
         try:
-            return chip(q.accelerator, precision="fp8", **given)
+            return chip(q.accelerator, precision=products, **given)
         except ValueError:
-            notes = (*notes, f"{what.name} has no sourced fp8 peak: products in bf16; --peak counts others")
+            notes = (*notes, f"{what.name} has no sourced {products} peak: products in bf16; --peak counts others")
     return what, notes
 
 
 def packing_of(weights: str) -> str:
     """The packing of a type of weights, whichever matrices are quantized; an element type is returned as it is."""
     return weights.removesuffix(EXPERTS)
+
+
+def products_of(weights: str) -> str:
+    """The type in which weights so stored are multiplied where the chip has it; what it lacks is unpacked to bf16.
+
+    Source: vLLM's quantization/modelopt.py, whose NVFP4 multiplies in fp4 on Blackwell, and unpacks (Marlin) before it.
+    """
+    packing = packing_of(weights)
+    if packing.startswith("fp8") or packing == "mxfp8":
+        return "fp8"
+    return {"nvfp4": "fp4", "fp32": "fp32"}.get(packing, "bf16")
 
 
 def _attention(config: TransformerConfig) -> str:

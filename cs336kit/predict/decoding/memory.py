@@ -11,35 +11,55 @@ from cs336kit.predict.decoding.load import Load, options_of, packing_of
 from cs336kit.predict.engine.collectives import OF_EXPERTS
 from cs336kit.predict.engine.operations import ELEMENT_BYTES, Leaf, Op, Program
 from cs336kit.predict.engine.walk import Walk
-from cs336kit.predict.packed import EXPERTS, PACKINGS, packed_bytes
+from cs336kit.predict.packed import EXPERTS, packed_bytes, packing_called
 
 
-def is_packed(leaf: Leaf, weights: str) -> bool:
-    """Whether this type of weights quantizes the parameter: a matrix of a block, or only one of an expert."""
-    if leaf.place != "block" or len(leaf.tensor.shape) != 2 or leaf.component == "router":
-        return False
-    return leaf.component in OF_EXPERTS or not weights.endswith(EXPERTS)
+def stored_types(leaf: Leaf, q: Load) -> dict[str, float]:
+    """Type of weights → the share of this parameter, over all layers, that is served in it."""
+    packing = packing_of(q.stored)
+    if packing_called(packing) is None:
+        return {q.stored: 1.0}
+    if not _may_be_packed(leaf) or (q.stored.endswith(EXPERTS) and leaf.component not in OF_EXPERTS):
+        return {"bf16": 1.0}
+    apart = {name: share for component, name, share in q.stored_apart if component == leaf.component}
+    left = 1 - sum(apart.values())
+    return ({packing: left} if left > 0 else {}) | apart
 
 
-def leaf_bytes(leaf: Leaf, weights: str) -> int:
-    """Bytes of one parameter as it is served."""
-    packing = packing_of(weights)
-    if packing in PACKINGS:
-        if is_packed(leaf, weights):
-            return packed_bytes(leaf.tensor.elements, packing)
-        return 2 * leaf.tensor.elements
-    return ELEMENT_BYTES[weights] * leaf.tensor.elements
+def _may_be_packed(leaf: Leaf) -> bool:
+    """Whether packings are about this parameter: a matrix of a block that is no router."""
+    return leaf.place == "block" and len(leaf.tensor.shape) == 2 and leaf.component != "router"
+
+
+def packed_share(leaf: Leaf, q: Load) -> float:
+    """The share of this parameter, over all layers, that is quantized."""
+    return sum(share for name, share in stored_types(leaf, q).items() if packing_called(name) is not None)
+
+
+def leaf_bytes(leaf: Leaf, q: Load) -> int:
+    """Bytes of one parameter as it is served, on average over the layers."""
+    return round(sum(share * _bytes_as(leaf, name) for name, share in stored_types(leaf, q).items()))
+
+
+def _bytes_as(leaf: Leaf, name: str) -> int:
+    tensor = leaf.tensor
+    if packing_called(name) is None:
+        return ELEMENT_BYTES[name] * tensor.elements
+    return packed_bytes(tensor.elements, name, rows=tensor.shape[0])
 
 
 def weights(q: Load) -> Breakdown:
-    parts: dict[str, int] = {}
+    """The bytes of the weights by how they are stored."""
+    parts: dict[str, float] = {}
     of_experts = q.stored.endswith(EXPERTS)
-    packed = f"{'experts' if of_experts else 'matrices'} in {packing_of(q.stored)}"
     rest = "all else, in bf16" if of_experts else "embeddings, head, norms"
     for leaf in program(q.config, batch=1, sequence=1, phase="forward", **options_of(q)).leaves:
-        name = packed if is_packed(leaf, q.stored) else rest
-        parts[name] = parts.get(name, 0) + leaf.count * leaf_bytes(leaf, q.stored)
-    return Breakdown(parts, unit="bytes")
+        for stored, share in stored_types(leaf, q).items():
+            as_asked = stored == packing_of(q.stored) or packing_called(stored) is not None
+            name = f"{'experts' if of_experts else 'matrices'} {'in' if as_asked else 'left in'} {stored}"
+            name = name if _may_be_packed(leaf) and (as_asked or not of_experts) else rest
+            parts[name] = parts.get(name, 0) + leaf.count * share * _bytes_as(leaf, stored)
+    return Breakdown({name: round(size) for name, size in parts.items()}, unit="bytes")
 
 
 def prompt_program(q: Load, length: int | None = None) -> Program:

@@ -136,7 +136,11 @@ class Writer:
             shape = (self.stacked, *shape)
         elements = prod(shape)
         packed = self.base is not None and self.packs(component, shape)
-        size = packed_bytes(elements, self.base or "") if packed else elements * ELEMENT_BYTES[dtype]
+        size = (
+            packed_bytes(elements, self.base or "", rows=elements // shape[-1])
+            if packed
+            else elements * ELEMENT_BYTES[dtype]
+        )
         trained = self.train and self.trained(component)
         tensor = Tensor(shape, dtype, Storage(component, size, True), trained, None, elements)
         self.leaves.append(Leaf(component, tensor, self.count, self.section))

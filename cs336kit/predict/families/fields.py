@@ -8,7 +8,6 @@ from typing import Any
 
 from cs336kit.predict.checks import at_most, positive_int, shown
 from cs336kit.predict.data import data
-from cs336kit.predict.packed import EXPERTS, PACKINGS
 from cs336kit.predict.settle import LARGEST, MATRICES
 
 #: How text is sampled: part of every configuration in transformers 4, and of none in 5.
@@ -103,6 +102,8 @@ class Fields:
 
     def check_rest(self) -> None:
         """Refuse fields that were given and not read, and that could matter."""
+        if self.given.get("is_encoder_decoder"):  # the decoder alone would be counted
+            raise self.refuse("is_encoder_decoder", "False: only decoders are counted")
         strange = []
         for name, value in self.given.items():
             if name in self.read or IRRELEVANT.search(name):
@@ -111,7 +112,7 @@ class Fields:
                 if value:
                     self.notes.append(f"{name}={shown(value)} is left out: dropout is a choice of the run")
             elif name == "quantization_config":
-                continue  # see `storage`
+                continue  # see storage.py
             elif value not in (None, False, [], {}, "") and value != self.defaults.get(name):
                 strange.append(f"{name}={shown(value)}")
         if strange:
@@ -124,49 +125,6 @@ class Fields:
                 f"{listed} of this {self.model_type} {are} not understood and could change the answer: take {them} out of "
                 f"the configuration if {they_do} not"
             )
-
-
-#: Modules that are not quantized by any packing here, whether a file lists them or not.
-_NEVER_PACKED = re.compile(r"lm_head|embed|router|gate$|norm|bias$|vision|visual|mm_projector|mtp")
-
-
-def storage(config: Any, *, experts: bool) -> tuple[str, tuple[str, ...]]:
-    """The type of weights that a quantization_config means, "" if there is none, and notes on what it does not tell.
-
-    `experts`: whether the model has some. A file that leaves attention unquantized in every layer quantizes experts alone.
-    """
-    if not config:
-        return "", ()
-    config = config if isinstance(config, Mapping) else {}
-    if (packing := _packing(config)) not in PACKINGS:
-        return "", ("quantization_config is left out: parameters are counted, however they are stored",)
-    kept = config.get("modules_to_not_convert") or config.get("ignore") or ()
-    kept = [str(module) for module in (kept if isinstance(kept, list) else ())]
-    if experts and any("self_attn" in module and not re.search(r"layers\.\d", module) for module in kept):
-        return packing + EXPERTS, ()
-    if all(_NEVER_PACKED.search(module) for module in kept):
-        return packing, ()
-    return packing, (
-        f"stored in {packing}: all matrices of the blocks are, also those that its file leaves as they are",
-    )
-
-
-def _packing(stored: Mapping[str, Any]) -> str:
-    """The name in PACKINGS for a quantization_config."""
-    method, bits, group = str(stored.get("quant_method")), stored.get("bits"), stored.get("group_size")
-    if method == "bitsandbytes":
-        return "int8" if stored.get("load_in_8bit") else str(stored.get("bnb_4bit_quant_type"))
-    if method == "compressed-tensors":
-        groups = stored.get("config_groups")
-        weights = [group.get("weights") or {} for group in groups.values()] if isinstance(groups, Mapping) else []
-        names = {f"{'fp' if one.get('type') == 'float' else 'int'}{one.get('num_bits')}" for one in weights}
-        if len(names) != 1:
-            return ""
-        (name,), group = names, weights[0].get("group_size")
-        return "int4-g32" if (name, group) == ("int4", 32) else name
-    if method in ("awq", "gptq"):
-        return "int4-g32" if (bits, group) == (4, 32) else f"int{bits}"
-    return "fp8" if method.endswith("_fp8") else method
 
 
 @cache

@@ -59,6 +59,7 @@ def qwen2_moe(f: Fields) -> dict[str, Any]:
 
 
 def qwen3_moe(f: Fields) -> dict[str, Any]:
+    only(f, use_qk_norm=True, shared_expert_intermediate_size=0)  # in the files of Qwen3-Coder, and never read
     config = _qwen_moe(f, qk_norm="head")
     window, _ = f("sliding_window"), f("max_window_layers")
     if f("use_sliding_window"):

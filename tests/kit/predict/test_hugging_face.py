@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 
@@ -95,87 +96,70 @@ def test_the_fields_from_which_a_configuration_follows():
 
 
 def test_what_is_left_out_knowingly_is_noted():
-    config = predict.from_hf({**LLAMA, "attention_dropout": 0.1, "quantization_config": {"quant_method": "aqlm"}})
+    config = predict.from_hf({**LLAMA, "attention_dropout": 0.1})
     assert config == predict.from_hf(LLAMA) and config.dropout == 0
-    assert [note.split(" is left out")[0] for note in config.notes] == ["attention_dropout=0.1", "quantization_config"]
-
-
-def compressed(*weights, **other):
-    groups = {str(i): {"weights": one} for i, one in enumerate(weights)}
-    return {"quant_method": "compressed-tensors", "config_groups": groups, **other}
-
-
-#: What a file leaves as it is where no packing means it: norms are vectors, and tables, head and router stay in bf16.
-NEVER = ["lm_head", "model.embed_tokens", "gate", "e_score_correction_bias", "model.layers.0.input_layernorm"]
-
-
-@pytest.mark.parametrize(
-    ("config", "stored"),
-    [
-        ({"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": NEVER}, "fp8"),
-        ({"quant_method": "fbgemm_fp8"}, "fp8"),
-        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "mxfp4"),
-        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "int4-g32"),
-        ({"quant_method": "gptq", "bits": 8}, "int8"),
-        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "nf4"),
-        (compressed({"type": "float", "num_bits": 8}, ignore=["lm_head"]), "fp8"),
-        (compressed({"type": "int", "num_bits": 4}), "int4"),
-        (compressed({"type": "int", "num_bits": 4, "group_size": 32}), "int4-g32"),
-        (None, ""),
-    ],
-)  # fmt: skip
-def test_a_quantization_config_says_how_weights_are_stored(config, stored):
-    read = predict.from_hf({**LLAMA, "quantization_config": config})
-    assert (read.stored, read.notes) == (stored, ()) and read == predict.from_hf(LLAMA)
-    outer = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "quantization_config": config}
-    assert predict.from_hf(outer).stored == stored, "that of a model for several modalities is not in its text model"
-
-
-def test_modules_that_a_file_leaves_as_they_are():
-    """As the files of openai/gpt-oss-120b and moonshotai/Kimi-K2-Thinking have them; and one that no name here can say."""
-    mxfp4 = {"quant_method": "mxfp4", "modules_to_not_convert": [
-        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}  # fmt: skip
-    assert predict.from_hf({"model_type": "gpt_oss", "quantization_config": mxfp4}).stored == "mxfp4-experts"
-    ignored = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
-    int4 = compressed({"type": "int", "num_bits": 4, "group_size": 32}, ignore=ignored)
-    fields = {"model_type": "deepseek_v3", "num_nextn_predict_layers": 0, "quantization_config": int4}
-    kimi, _ = read_hf(fields, abridged=True)
-    assert (kimi.stored, kimi.notes) == ("int4-g32-experts", ())
-    for model, kept in (
-        ({"model_type": "gpt_oss"}, ["model.layers.0.self_attn"]), (LLAMA, ["model.layers.0.self_attn.q_proj"]),
-        (LLAMA, ["model.layers.*.self_attn"]),
-    ):  # fmt: skip
-        stored = {"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": kept}}
-        config, _ = read_hf({**model, **stored}, abridged=True)
-        (note,) = config.notes
-        assert config.stored == "fp8" and "also those that its file leaves as they are" in note
-
-
-@pytest.mark.parametrize(
-    "stored",
-    [
-        {"quant_method": "aqlm"}, {"quant_method": "gptq", "bits": 3}, {"quant_method": "bitsandbytes"}, "fp8", {"bits": 4},
-        {"quant_method": "compressed-tensors"}, {"quant_method": "compressed-tensors", "config_groups": {"a": {}, "b": {}}},
-        compressed({"type": "int", "num_bits": 4}, {"type": "float", "num_bits": 8}),
-    ],
-)  # fmt: skip
-def test_a_storage_that_is_not_counted_is_noted(stored):
-    config = predict.from_hf({**LLAMA, "quantization_config": stored})
-    assert config.stored == ""
-    assert config.notes == ("quantization_config is left out: parameters are counted, however they are stored",)
+    assert config.notes == ("attention_dropout=0.1 is left out: dropout is a choice of the run",)
 
 
 def test_the_commands_print_what_was_left_out_of_a_file(tmp_path, capsys):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "aqlm"}}))
+    path.write_text(json.dumps({**LLAMA, "attention_dropout": 0.1}))
     (left_out,) = predict.from_hf(path).notes
     for command in ("plan", "serve"):
         assert main([command, str(path), "--json"]) == 0
         assert left_out in json.loads(capsys.readouterr().out)["notes"]
         assert main([command, str(path)]) == 0
         assert f"note: {left_out}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("is_so", [True, "yes"])
+def test_an_encoder_is_refused_where_only_decoders_are_counted(is_so):
+    with pytest.raises(
+        ValueError, match=r"is_encoder_decoder=.* of this llama cannot be counted: give False: only decoders"
+    ):
+        predict.from_hf({**LLAMA, "is_encoder_decoder": is_so})
+    assert predict.from_hf({**LLAMA, "is_encoder_decoder": False}) == predict.from_hf(LLAMA)
+
+
+@pytest.mark.parametrize("field", ["hidden_size", "rope_theta"])
+def test_a_name_that_is_given_twice_is_refused(field, tmp_path):
+    text = json.dumps(LLAMA)[:-1] + f', "{field}": 1}}'
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    for given in (text, path, str(path), tmp_path):
+        with pytest.raises(ValueError, match=f"the configuration gives '{field}' twice: leave one of them out"):
+            predict.from_hf(given)
+    with pytest.raises(ValueError, match="gives 'factor' twice"):
+        predict.from_hf('{"model_type": "llama", "rope_scaling": {"factor": 1, "factor": 2}}')
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name on this system")
+def test_a_pipe_and_a_device_are_refused_at_once(tmp_path, capsys):
+    """Reading the pipe would wait for a writer for ever."""
+    pipe = tmp_path / "config.json"
+    os.mkfifo(pipe)
+    for given in (pipe, "/dev/zero"):
+        with pytest.raises(ValueError, match="cannot be read: it is no file, but a folder, a pipe or a device"):
+            predict.from_hf(given)
+    for command in ("plan", "serve"):
+        assert main([command, str(pipe)]) == 2
+        assert "a pipe or a device" in capsys.readouterr().err
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "config.json").write_text(json.dumps(LLAMA))
+    os.mkfifo(tmp_path / "sub" / "hf_quant_config.json")
+    assert main(["plan", str(tmp_path / "sub")]) == 2
+    assert "hf_quant_config.json cannot be read" in capsys.readouterr().err
+
+
+def test_a_file_is_called_by_its_own_name_and_not_by_a_path_inside(tmp_path, capsys):
+    folder = tmp_path / "Llama-FP8"
+    folder.mkdir()
+    for name in ("config.json", "mine.json"):
+        (folder / name).write_text(json.dumps({**LLAMA, "_name_or_path": "/home/somebody/checkpoints"}))
+    for given, name in ((folder, "Llama-FP8"), (folder / "config.json", "Llama-FP8"), (folder / "mine.json", "mine")):
+        assert main(["serve", str(given), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["model"] == name
+        assert str(folder) in predict.from_hf(given).source and "somebody" not in predict.from_hf(given).source
 
 
 #: What the published file of openai/gpt-oss-20b has beside the defaults of transformers, and says twice.
@@ -720,7 +704,7 @@ def test_of_a_text_that_is_no_path_the_beginning_is_said():
 
 def test_a_file_that_holds_no_object_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("[1]")
-    with pytest.raises(ValueError, match=r"config\.json holds list: give an object of names and values"):
+    with pytest.raises(ValueError, match=r"config\.json: a configuration is an object of names and values, not list"):
         predict.from_hf(tmp_path)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from cs336kit.predict import MODELS, TransformerConfig, from_hf, model, parameters, saved_activation_bytes
 from cs336kit.predict.names import _fold, _folded, names, published, variants
+from cs336plan import ServingQuestion, serve
 
 
 def test_every_model_names_its_source():
@@ -61,7 +62,7 @@ def test_names_are_found_as_people_write_them(written, name):
         ("01-ai/Yi-34B-200K", "yi-34b"),
         ("togethercomputer/LLaMA-2-7B-32K", "llama-2-7b"),
         ("mosaicml/mpt-7b-8k", "mpt-7b"),
-        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2509x", "qwen3-30b-a3b"),
     ],
 )
 def test_another_version_is_not_taken_for_the_one_that_is_known(written, near):
@@ -78,29 +79,64 @@ def test_another_version_is_not_taken_for_the_one_that_is_known(written, near):
         ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout", 10_485_760, ""),
         ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", "llama-4-maverick", 1_048_576, ""),
         ("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", "llama-4-maverick", 1_048_576, "fp8"),
-        ("moonshotai/Kimi-K2-Instruct", "kimi-k2", 131_072, "fp8"),
-        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2", 262_144, "fp8"),
+        ("moonshotai/Kimi-K2-Instruct", "kimi-k2", 131_072, "fp8-block"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2", 262_144, "fp8-block"),
         ("moonshotai/Kimi-K2-Thinking", "kimi-k2", 262_144, "int4-g32-experts"),
         ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b", 40_960, "fp8"),
         ("Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b", 40_960, ""),
-        ("deepseek-ai/DeepSeek-R1", "deepseek-r1", 163_840, "fp8"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-r1", 163_840, "fp8-block"),
         ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", 163_840, ""),
-        ("MiniMaxAI/MiniMax-M2", "minimax-m2", MODELS["minimax-m2"].context, "fp8"),
+        ("MiniMaxAI/MiniMax-M2", "minimax-m2", MODELS["minimax-m2"].context, "fp8-block"),
         ("unsloth/gpt-oss-120b-BF16", "gpt-oss-120b", 131_072, ""),
         ("openai/gpt-oss-120b", "gpt-oss-120b", 131_072, "mxfp4-experts"),
+        ("deepseek-ai/DeepSeek-V3-FP8", "deepseek-v3", 163_840, "fp8-block"),
+        ("moonshotai/Kimi-K2.5", "kimi-k2", 262_144, "int4-g32-experts"),
+        ("nvidia/Kimi-K2.5-NVFP4", "kimi-k2", 262_144, "nvfp4"),
+        ("nvidia/DeepSeek-R1-FP4", "deepseek-r1", 163_840, "nvfp4"),
+        ("meta-llama/Meta-Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b", 131_072, "fp8-channel"),
+        ("Qwen/Qwen2.5-72B-Instruct-AWQ", "qwen2.5-72b", 131_072, "int4"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b", 262_144, ""),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "qwen3-30b-a3b", 262_144, "fp8"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-30b-a3b", 262_144, ""),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b", 131_072, ""),
     ],
 )
 def test_context_and_storage_are_those_of_the_id(written, shape, context, stored):
     found = MODELS[written]
     assert written in MODELS and dataclasses.replace(found, context=1) == dataclasses.replace(MODELS[shape], context=1)
     assert (found.context, found.stored) == (context, stored)
-    # An id alone does not say what its file leaves as it is.
-    assert ("as its id says" in " ".join(found.notes)) == written.endswith("-FP8")
+    # An id alone does not say what its file leaves as it is, unless its publisher's file is known.
+    by_id = written.endswith(("-FP8", "-FP4", "-AWQ")) and stored not in ("fp8-channel", "fp8-block")
+    assert ("as its id says" in " ".join(found.notes)) == by_id
 
 
 def test_every_variant_is_found_by_the_words_of_its_id():
     for name, values in variants().items():
-        assert MODELS[name].context == values["context"] != MODELS[values["of"]].context
+        shape, said = MODELS[values["of"]], {field: value for field, value in values.items() if field != "of"}
+        assert said and {field: _plain(getattr(MODELS[name], field)) for field in said} == said
+        assert (
+            any(getattr(shape, field) != getattr(MODELS[name], field) for field in said)
+            or shape.context == said["context"]
+        )
+
+
+def _plain(value):
+    return [list(row) for row in value] if isinstance(value, tuple) else value
+
+
+def test_models_that_are_published_in_parts_count_what_their_files_leave_wide():
+    """Meta's 405B leaves attention and two of 126 MLPs as they are: see benchmarks/published.toml for what an engine needs."""
+    attention = 126 * (2 * 16384 * 16384 + 2 * 16384 * 1024)
+    one = 3 * 16384 * 53248
+    scales = 4 * 124 * (2 * 53248 + 16384)
+    norms = 2 * 16384 * (2 * 126 + 1)
+    answer = serve(ServingQuestion("meta-llama/Llama-3.1-405B-FP8", accelerator="b200-sxm"))
+    expected = 2 * attention + 2 * 2 * one + 124 * one + scales + 2 * 2 * 128256 * 16384 + norms
+    assert answer.weights.total == pytest.approx(expected, abs=16)
+    parts = dict(answer.weights.items())
+    assert parts["matrices left in bf16"] == pytest.approx(2 * attention + 2 * 2 * one, abs=16)
+    # Distilled, with a head of its own: 1.78 billion parameters.
+    assert parameters(MODELS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"]).total == 1_777_088_000
 
 
 def test_every_stored_hub_id_is_found():
@@ -141,7 +177,7 @@ def test_an_unknown_name_says_where_the_known_ones_are_listed(name):
 
 @pytest.mark.parametrize(
     ("written", "word"),
-    [("qwen3-9b", "qwen3"), ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3"), ("lama-3-8b", "llama")],
+    [("qwen3-9b", "qwen3"), ("Qwen/Qwen3-235B-A22B-Instruct-2509x", "qwen3"), ("lama-3-8b", "llama")],
 )
 def test_the_sentence_is_short_and_the_word_that_it_names_lists_those_that_it_proposes(written, word):
     with pytest.raises(ValueError, match=rf"`cs336kit models {word}` lists more") as refused:
