@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pkgutil import resolve_name
 
 from cs336kit import __version__
-from cs336kit.command.arguments import Parser
+from cs336kit.command.arguments import Parser, refuse
 
 #: Name → the module with its PURPOSE and its `run`: two of the kit's own, and those of the packages beside it, which are imported
 #: when they are called.
@@ -50,7 +50,10 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code (2 with a sentence on stderr for what cannot be, 130 after Ctrl-C)."""
+    """Run the command line; returns the exit code: 2 for what cannot be, 130 after Ctrl-C.
+
+    What cannot be is a sentence on stderr, or {"error": sentence} on stdout with --json.
+    """
     with _ascii_where_nothing_else():
         return _answered(arguments)
 
@@ -92,7 +95,7 @@ def _answered(arguments: list[str] | None) -> int:
         if str(error.name).startswith("cs336"):
             raise
         sentence = f'This command needs {error.name}: pip install "cs336kit[lab,test]"'
-    print(sentence, file=sys.stderr)
+    refuse(sentence, sys.argv[1:] if arguments is None else arguments)
     return 2
 
 

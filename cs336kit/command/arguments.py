@@ -1,6 +1,7 @@
 """How the command line reads numbers, units and lists; bad input is one sentence."""
 
 import argparse
+import json
 import math
 import os
 import re
@@ -46,12 +47,13 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._words: Sequence[str] = ()
         # -5T is a number, too: not an option, but refused by the one that it stands behind.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """The values of the options; a word that stands for nothing is answered with the option that may be meant."""
-        words = sys.argv[1:] if args is None else [*args]
+        words = self._words = sys.argv[1:] if args is None else [*args]
         asked, rest = self.parse_known_args(words, namespace)
         if rest:
             self.error(not_known(words, words.index(rest[0]), self._option_string_actions))
@@ -66,7 +68,16 @@ class Parser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{message.removeprefix('argument ')}\n")
+        refuse(message.removeprefix("argument "), self._words)
+        self.exit(2)
+
+
+def refuse(sentence: str, words: Sequence[str]) -> None:
+    """The sentence of a refusal on stderr, or as {"error": …} on stdout where the words ask for JSON."""
+    if "--json" in words:
+        print(json.dumps({"error": sentence}, indent=2))
+    else:
+        print(sentence, file=sys.stderr)
 
 
 def number(text: str, *, bare: bool = True) -> float:
@@ -275,7 +286,7 @@ def add_links(add: Callable[..., object]) -> None:
     )
     same = "the same to its neighbors in the node, in place of the table's"
     add("--link", type=bandwidth, metavar="RATE", help=same)
-    add("--node", type=count, metavar="N", help="accelerators of a node: 8, and 72 of gb200 and gb300")
+    add("--node", type=count, metavar="N", help="accelerators of a node: 8, 72 of gb200 and gb300, and a pod of TPUs")
 
 
 def check_listed(name: str | None, otherwise: str) -> None:

@@ -16,6 +16,7 @@ _ELSEWHERE = {
     "--accelerator": "gpu gpu-type device-name hardware chip card",
     "--sequence": "seq seq-len seqlen seq-length sequence-length max-seq-len max-seq-length max-length block-size context-length",
     "--layout": "zero zero-stage deepspeed sharding strategy parallelism vpp virtual-pipeline-model-parallel-size",
+    "--context": "max-model-len context-length ctx-size num-ctx n-ctx",
     "--prompt": "seq-len seqlen input-len isl prompt-len prompt-length max-model-len context-length",
     "--output": "output-len osl max-tokens max-new-tokens",
     "--batch": "batch-size bs micro-batch micro-batch-size mbs per-device-train-batch-size concurrency max-num-seqs users",
@@ -40,6 +41,33 @@ _ELSEWHERE = {
     "--peak": "flops peak-flops tflops",
     "--allowance": "gpu-memory-utilization reserve overhead",
 }
+#: What other tools offer and no answer here has: an option of the command that would have it, their words without dashes, and
+#: what to do instead.
+_NOT_MODELLED = (
+    (
+        "--optimizer", "offload cpu-offload offload-optimizer offload-param offload-params zero-offload offload-device",
+        "moving states or activations to the host is not modelled. What would move is a line of its own in the answer: take it "
+        "off the sum, or keep it small with --optimizer adamw8bit, --qlora 16 or --checkpointing",
+    ), (
+        "--cache", "offload cpu-offload cpu-offload-gb swap-space n-gpu-layers ngl",
+        "weights or a cache on the host are not modelled: --weights int4 and --cache fp8 take less, and --count divides them",
+    ), (
+        "--optimizer", "dpo grpo ppo rlhf ref-model reference-model orpo kto reward-model",
+        "a reference or reward model beside the trained one is not modelled. Leave its weights free: --allowance with its bytes "
+        "(2 a parameter in bf16) and 2GiB, and ask for twice the --batch where pairs are compared",
+    ), (
+        "--cache", "draft draft-model speculative speculative-model speculative-config num-speculative-tokens eagle medusa mtp",
+        "speculation is not modelled. Leave the draft's weights and cache free with --allowance; predict.speculative_speedup "
+        "says how many times faster text comes with it",
+    ), (
+        "--optimizer", "compile torch-compile",
+        "torch.compile is not modelled: the bytes are those of eager modules, of which it keeps fewer (in norms, activations): "
+        "they are an upper bound. Leave the option out",
+    ), (
+        "--optimizer", "selective-checkpointing selective-ac selective-recompute",
+        "selective checkpointing is not modelled: what a step needs is between the answers with and without --checkpointing",
+    ),
+)  # fmt: skip
 #: What other tools call a word of --layout.
 _OF_LAYOUT = {
     "tensor-parallel-size": "tp", "tensor-model-parallel-size": "tp", "pipeline-parallel-size": "pp",
@@ -66,7 +94,7 @@ _VALUES_ELSEWHERE = {
     },
     "--cache": {"fp8": "fp8e4m3 fp8e5m2 e4m3 e5m2 float8 fp8perhead", "bf16": "auto bfloat16", "fp16": "float16 half"},
     "--optimizer": {
-        "adamw8bit": "adamw8bit adam8bit pagedadamw8bit pagedadam8bit adamwbnb8bit bnbadamw8bit",
+        "adamw8bit": "adamw8bit adam8bit pagedadamw8bit pagedadam8bit 8bitadamw adamwbnb8bit bnbadamw8bit",
         "adamw": "adamwtorch adamwtorchfused adamwhf adamwanyprecision pagedadamw pagedadamw32bit adamw32bit adamwapexfused",
         "sgd": "sgdtorch",
     },
@@ -112,7 +140,10 @@ def not_known(words: Sequence[str], place: int, options: Mapping[str, Action]) -
         if flag is None or flag.nargs != 0:
             return f"{name!r} belongs to no option: --help lists them"
         return f"{words[place - 1]} takes no value, and {name!r} stands behind it: {flag.help}"
-    meant = _meant(name.lstrip("-").lower().replace("_", "-"), value or "".join(words[place + 1 : place + 2]), options)
+    word = name.lstrip("-").lower().replace("_", "-")
+    if says := [says for option, known, says in _NOT_MODELLED if option in options and word in known.split()]:
+        return f"{name}: {says[0]}"
+    meant = _meant(word, value or "".join(words[place + 1 : place + 2]), options)
     return f"there is no option {name}{f'. Did you mean {meant}?' if meant else ':'} --help lists all"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import at_most, boolean, finite_results, positive_int, positive_number
+from cs336kit.predict.checks import at_most, boolean, finite_results, one_of, positive_int, positive_number
 from cs336kit.predict.decoder.programs import whole_blocks
 from cs336kit.predict.decoder.step import Options, check_sizes
 from cs336kit.predict.hardware import Accelerator
@@ -49,12 +49,14 @@ def find_layouts(
     mfu: float = 0.4,
     memory_bytes: float | None = None,
     limit: int = 10,
+    by: str = "upper",
     optimizer: str = "adamw",
     fused: bool = False,
     **options: Unpack[Options],
 ) -> list[FoundLayout]:
-    """The `limit` best layouts that use all `count` accelerators and fit, by the upper bound of a step's seconds, then by margin.
+    """The `limit` best layouts that use all `count` accelerators and fit, by the seconds of a step, then by margin.
 
+    - `by`: "upper", the bound if nothing overlaps, or "likely", where only what products wait for is added (see StepSeconds).
     - `global_batch`: sequences of a step, the same for all layouts (None: `batch` for each accelerator), in micro-batches of
       `batch`; what the data ranks do not take at once is accumulated.
     - `memory_bytes`: the memory that has to be enough (None: the accelerator's; leave some per cent free for what `step_peak`
@@ -76,6 +78,7 @@ def find_layouts(
     )
     cluster = cluster_of(accelerator, kind, mfu=mfu, node=node, between_nodes=between_nodes)
     room = _room(cluster.device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)
+    one_of("by", by, ("upper", "likely"))
     wanted = batch * count if global_batch is None else positive_int("global_batch", global_batch)
     how: dict[str, Any] = {"device": cluster.device.rules, "attention": "sdpa", **options, "precision": kind}
     step = {"batch": batch, "sequence": sequence, **how}
@@ -91,20 +94,20 @@ def find_layouts(
         programs = stage_programs(config, layout=layouts[0], **step)
         for layout in layouts:
             seconds = seconds_of(programs, layout, cluster, wanted, sequence)
-            timed.append((seconds.upper, str(layout), layout, seconds))
+            timed.append((getattr(seconds, by), str(layout), layout, seconds))
     if not timed:
         raise ValueError(
             f"no layout of {count} ranks makes a global batch of {wanted} sequences from micro-batches of {batch}: give a "
             f"multiple of {batch}, such as {batch * count}"
         )
     found: list[FoundLayout] = []
-    for upper, _, layout, seconds in sorted(timed, key=lambda each: each[:2]):
-        if len(found) >= limit and upper > found[-1].seconds.upper:
+    for took, _, layout, seconds in sorted(timed, key=lambda each: each[:2]):
+        if len(found) >= limit and took > getattr(found[-1].seconds, by):
             break
         peak = step_peak(config, layout=layout, optimizer=optimizer, fused=fused, **step)
         if peak.total <= room:
             found.append(FoundLayout(layout, peak, int(room) - peak.total, seconds))
-    return sorted(found, key=lambda each: (each.seconds.upper, -each.margin))[:limit]
+    return sorted(found, key=lambda each: (getattr(each.seconds, by), -each.margin))[:limit]
 
 
 def candidates(

@@ -44,12 +44,20 @@ class StepSeconds:
     tokens: int
     #: of `inside`, rings that leave the node, whose hops inside it are the slower ones
     through: float = 0.0
+    #: what products wait for is added (sums of tp, tokens of ep, keys and values of cp), and all else that is sent overlaps with
+    #: them as far as it can: gathered parameters, summed gradients, what stages pass on; an order for layouts, and no bound
+    likely: float = 0.0
 
     def __str__(self) -> str:
         return (
             f"{self.lower:,.3g} to {self.upper:,.3g} s for {self.global_batch:,} sequences: compute {self.compute:,.3g} s, "
             f"links inside a node {self.inside:,.3g} s, between nodes {self.between:,.3g} s, bubble {100 * self.bubble:.1f} %"
         )
+
+
+#: Axes whose ranks send each other what the next product needs. A ring of cp can hide behind the attention of its layer, which
+#: at usual lengths is too short for that.
+WAITED = frozenset({"tp", "ep", "cp"})
 
 
 class Cluster(NamedTuple):
@@ -239,12 +247,16 @@ def _seconds(walked: Program, layout: Layout, fill: int, cluster: Cluster, batch
     compute = flops / speed
     # Seconds by (whether between nodes, whether once per step), and the least by (kind of links, sending or receiving).
     spent = {(far, once): 0.0 for far in (False, True) for once in (False, True)}
+    waited = {False: 0.0, True: 0.0}
     least = {(links, way): 0.0 for links in range(3) for way in (0, 1)}
     through = 0.0
     for wire, count in sent(walked, layout):
         once, took = wire.when == "step", taken(wire, device, node, between_nodes, layout, count)
         spent[False, once] += took.inside + took.through
         spent[True, once] += took.between
+        if wire.axis in WAITED and not once:
+            waited[False] += took.inside + took.through
+            waited[True] += took.between
         through += took.through
         for links, ways in enumerate(took.least):
             for way, seconds in enumerate(ways):
@@ -256,4 +268,9 @@ def _seconds(walked: Program, layout: Layout, fill: int, cluster: Cluster, batch
     each = spent[False, False] + spent[True, False]
     lower = max(fill / speed, *least.values())
     upper = (compute + each) * longer + spent[False, True] + spent[True, True]
-    return StepSeconds(lower, upper, compute, inside, between, (fill - flops) / fill, batch, batch * sequence, through)
+    # What is sent once a step can overlap with one micro-batch, and everything else with all of them.
+    hidden = max(spent[far, False] - waited[far] for far in (False, True))
+    late = max(0.0, max(spent[far, True] for far in (False, True)) - compute / layout.microbatches)
+    likely = (max(compute, hidden) + sum(waited.values())) * longer + late
+    bubble = (fill - flops) / fill
+    return StepSeconds(lower, upper, compute, inside, between, bubble, batch, batch * sequence, through, likely)

@@ -78,7 +78,10 @@ def parser() -> argparse.ArgumentParser:
     run("--optimizer", type=str.lower, choices=optimizers, metavar="NAME", help=listed)
     fused = "the optimizer is one kernel, without temporary tensors (torch's fused=True)"
     run("--fused", action="store_true", help=fused)
-    kinds = "sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks"
+    kinds = (
+        "sdpa (torch's fused function, the default), eager, or flash_attention, whose kernel knows windows, caps and sinks (the "
+        "default where sdpa would write the scores out)"
+    )
     run("--attention", choices=list(EVERY_ATTENTION), help=kinds)
     run("--checkpointing", action="store_true", help="keep only the input of each block")
     run("--chunks", type=read.count, metavar="N", help="compute the loss in so many parts, one after the other (1)")

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+from typing import Any
 
 from cs336kit.command import arguments as read
 from cs336kit.command.arguments import Keys, Parser, add_links, check_listed
@@ -47,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
     prompt = "tokens of a prompt (half of the context, at most 2048); 4k is 4,000, and 4Ki 4,096"
     what("--prompt", type=read.length, metavar="N", help=prompt)
     what("--output", type=read.length, metavar="N", help="tokens of an answer (half of the context, at most 512)")
+    longest = "tokens of a prompt and its answer together, also beyond those that the model was trained for"
+    what("--context", type=read.length, metavar="N", help=longest)
     chunk = f"tokens of a prompt that one pass takes ({CHUNK}, as engines do); a longer prompt takes several"
     what("--chunk", type=read.length, metavar="N", help=chunk)
     what("--batch", type=read.count, metavar="N", help="one more row of the table, for so many sequences")
@@ -91,7 +94,33 @@ def run(arguments: list[str]) -> int:
     name, model = model_of(values.pop("model"))
     if not isinstance(model, TransformerConfig):
         raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")
+    model = _of_length(model, values)
     answer = serve(ServingQuestion(model=model, name=name, **values))
     answer = dataclasses.replace(answer, notes=(*answer.notes, *model.notes))
     print(json.dumps(answer.as_dict(), indent=2) if as_json else answer)
     return 0
+
+
+def _of_length(model: TransformerConfig, values: dict[str, Any]) -> TransformerConfig:
+    """The model with the context that is asked for; prompt or answer, where one is not given, fill what is left of it."""
+    if (context := values.pop("context", None)) is None:
+        return model
+    if context > model.context and model.positions == "learned":
+        raise ValueError(f"--context {context}: the model's learned positions end at {model.context:,}; give no more")
+    prompt, output = values.get("prompt"), values.get("output")
+    if prompt is None:
+        output = min(context // 2, 512) if output is None else output
+        values |= {"prompt": context - output, "output": output}
+    elif output is None:
+        values["output"] = context - prompt
+    together = values["prompt"] + values["output"]
+    if min(values["prompt"], values["output"]) < 1 or together > context:
+        raise ValueError(
+            f"a prompt of {values['prompt']:,} and an answer of {values['output']:,} tokens do not go into --context {context}: "
+            "leave one of them out, or give a longer context"
+        )
+    if context <= model.context:
+        return model
+    beyond = f"a context of {context:,} is beyond the {model.context:,} that the model was trained for: its bytes and times are "
+    beyond += "counted, and what it answers there is another question"
+    return dataclasses.replace(model, context=context, notes=(*model.notes, beyond))

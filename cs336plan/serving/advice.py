@@ -27,10 +27,24 @@ def serving_advice(answer: Served) -> tuple[ServingAdvice, ...]:
         tried = (_least(answer, options, names) for names in combinations(options, number))
         helps = [_advice(answer, changes) for changes in tried if changes]
         if helps and number == 1:
-            return (*_in_a_node(answer, options, helps), *helps)
+            fewer = [*_with_fewer(answer, options, helps)]
+            near = [
+                one for one in _in_a_node(answer, options, helps) if one.changes not in [two.changes for two in fewer]
+            ]
+            return (*fewer, *near, *helps)
         if helps:
             return (helps[0],)
     return ()
+
+
+def _with_fewer(answer: Served, options: dict[str, list[Any]], helps: list[ServingAdvice]) -> Iterable[ServingAdvice]:
+    """The fewest accelerators with another change, where no single change but more accelerators helps."""
+    least = min((one.changes.get("count", 0) for one in helps), default=0)
+    fewer = [count for count in options.get("count", []) if count < least]
+    for other in (name for name in options if name != "count" and fewer):
+        if changes := _least(answer, options | {"count": fewer}, ("count", other)):
+            yield _advice(answer, changes)
+            return
 
 
 def _in_a_node(answer: Served, options: dict[str, list[Any]], helps: list[ServingAdvice]) -> Iterable[ServingAdvice]:

@@ -14,6 +14,7 @@ from cs336kit.predict.accounting import parameters
 from cs336kit.predict.checks import finite_results
 from cs336kit.predict.decoding.bounds import answer_seconds, prompt_bounds, token_bounds, visited_experts
 from cs336kit.predict.decoding.load import CHUNK, LARGEST_BATCH, chip_of
+from cs336kit.predict.decoding.memory import copied
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.training import largest
 from cs336kit.predict.transformer import TransformerConfig
@@ -35,7 +36,7 @@ def serve(question: ServingQuestion) -> Served:
     answer = Served(
         question=q, chip=what, parameters=parameters(q.config).total,
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
-        notes=(*sourced, *_routing_notes(q.config), *_chunk_notes(q)), **memory_fields(q, what),
+        notes=(*sourced, *_copy_notes(q), *_routing_notes(q.config), *_chunk_notes(q)), **memory_fields(q, what),
     )  # fmt: skip
     most = answer.largest_batch
     within = _for_latency(q, what, most)
@@ -45,6 +46,23 @@ def serve(question: ServingQuestion) -> Served:
     answer = replace(answer, tokens=tokens, batch_for_latency=within, advice=advice)
     steady = answer.sustained_batch
     return replace(answer, average=answer_seconds(q, what, steady)) if steady else answer
+
+
+def _copy_notes(q: ServingQuestion) -> tuple[str, ...]:
+    """What several accelerators hold of the same keys and values, which is counted on each of them."""
+    c, n = q.config, q.count
+    if n == 1 or (not c.kv_latent and n <= c.kv_heads):
+        return ()
+    weights, cache = copied(q)
+    if c.kv_latent:
+        who = f"the latents, from which all heads make their keys and values, are whole on each of the {n} accelerators"
+    else:
+        head = "the key/value head is" if c.kv_heads == 1 else f"each of the {c.kv_heads} key/value heads is"
+        who = f"{head} on {n // c.kv_heads} of the {n} accelerators"
+    return (
+        f"{who}, and counted on each: of what all {n} hold together, {cache / 2**30:,.2f} GiB of a sequence's cache and "
+        f"{weights / 2**30:,.2f} GiB of weights are copies",
+    )
 
 
 def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:

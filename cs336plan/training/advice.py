@@ -8,7 +8,7 @@ from typing import Any
 
 from cs336kit.predict.chip import allowance
 from cs336kit.predict.hardware import Accelerator
-from cs336kit.predict.layouts import AXES, Layout
+from cs336kit.predict.layouts import AXES, Layout, divisors
 from cs336plan.training.changes import (
     OF_LAYOUT,
     REPLICAS,
@@ -26,7 +26,10 @@ from cs336plan.training.question import Question, settled
 
 
 def advice(q: Question, chip: Accelerator) -> tuple[Advice, ...]:
-    """Each single change that makes it fit, cheapest first; if there is none, as many of them together as it takes."""
+    """Each single change that makes it fit, cheapest first; if there is none, as many of them together as it takes.
+
+    If all of them are not enough, the layers are divided on the accelerators at hand, and only then are there more of these.
+    """
 
     @cache  # several changes are tried more than once
     def over(**changes: Any) -> float:
@@ -55,7 +58,38 @@ def advice(q: Question, chip: Accelerator) -> tuple[Advice, ...]:
         chosen.append(one)
         if over(**_merged(q, chosen)) <= 0:
             return (priced(_needed(chosen, lambda some: over(**_merged(q, some)) <= 0)), *more)
-    return more or tuple(_more_accelerators(q, chip, over, [one for one in chosen if not one.unknown]))
+    beside = [one for one in chosen if not one.unknown]
+    here = [priced(_needed(some, lambda part: over(**_merged(q, part)) <= 0)) for some in _divided(q, over, beside)]
+    return (*here, *(more or _more_accelerators(q, chip, over, beside)))
+
+
+def _divided(q: Question, over: Over, beside: list[Change]) -> Iterator[list[Change]]:
+    """Changes that make it fit on as many accelerators: the fewest ranks of a node that divide each layer.
+
+    Only where nothing but the data is divided so far. If it takes other changes, too, they are `beside`.
+    """
+    placed = asked_layout(q)
+    if q.config is None or q.flavour != "course" or placed.count != placed.dp * placed.shards or q.count == 1:
+        return
+    others = [one for one in beside if not one.changes.keys() & {"layout", "sharded", "accumulate", "batch", "count"}]
+    for some in [[], others] if others else [[]]:
+        for change in _divisions(q, placed):
+            if over(**_merged(q, [*some, change])) <= 0:
+                yield [*some, change]
+                return
+
+
+def _divisions(q: Question, placed: Layout) -> Iterator[Change]:
+    """Tensor parallel ranks inside a node, fewest first, with parameters sharded over the others; the same global batch."""
+    assert q.config
+    out = ", without --replicated" * (q.layout is None and not q.sharded)
+    alone: dict[str, Any] = dict.fromkeys(REPLICAS, 1)
+    for tp in divisors(q.config.heads, min(q.per_node, q.count))[1:]:
+        if q.per_node % tp == 0 == q.count % tp:
+            layout = replace(placed, **alone | {"fsdp": q.count // tp}, tp=tp, sp=True, microbatches=1)
+            changes: dict[str, Any] = {"layout": layout, "accumulate": q.passes * tp}
+            words = f"tensor parallel inside a node (--layout {{layout}} --accumulate {{accumulate}}{out})"
+            yield Change(words, changes)
 
 
 def _in_words(chosen: list[Change], changes: dict[str, Any], *, placed: bool = False) -> list[str]:

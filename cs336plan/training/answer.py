@@ -60,9 +60,10 @@ _ROWS: dict[str, tuple[str, Callable[["Plan"], object] | None]] = {
     "within_days": ("days that the run may take, as given, or null", None),
     "accelerators_within_days": ("the fewest accelerators, in whole nodes above one node, whose `days` are no more than those, "
         "or null", None),
-    "step_seconds": ("{lower, upper, compute, inside, between, bubble} of one optimizer step at product_rate, or null; compute "
-        "has attention over all pairs, lower and bubble causal attention where it can be had; inside has rings that leave the "
-        "node, too, where their hops inside it are the slower ones", lambda a: seconds_as_dict(a.seconds, a.causal)),
+    "step_seconds": ("{lower, upper, likely, compute, inside, between, bubble} of one optimizer step at product_rate, or null: "
+        "likely is no bound, and adds what products wait for, while all else that is sent overlaps with them; compute has "
+        "attention over all pairs, lower and bubble causal attention where it can be had; inside has rings that leave the node, "
+        "too, where their hops inside it are the slower ones", lambda a: seconds_as_dict(a.seconds, a.causal)),
     "step_mfu": ("{lower, upper}: MFU of a run in steps of step_seconds, or null", lambda a: _bounds(a.step_mfu)),
     "tokens_per_second": ("{lower, upper} of all accelerators: tokens of a step / step_seconds, not at mfu, or null",
         lambda a: _bounds(a.tokens_per_second)),
@@ -250,5 +251,6 @@ def seconds_as_dict(seconds: StepSeconds | None, causal: StepSeconds | None = No
     """The bounds of a step, the lower one with causal attention, and what they are made of, as plain values."""
     if seconds is None:
         return None
-    values = {name: getattr(seconds, name) for name in ("lower", "upper", "compute", "inside", "between", "bubble")}
+    names = ("lower", "upper", "likely", "compute", "inside", "between", "bubble")
+    values = {name: getattr(seconds, name) for name in names}
     return values | {name: getattr(causal or seconds, name) for name in ("lower", "bubble")}

@@ -13,7 +13,7 @@ from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import largest
 from cs336kit.predict.wires import StepSeconds
 from cs336plan.training.memory import extra_flops, mfu_seconds, parameter_count, wire, writes_scores
-from cs336plan.training.question import FUSED, Question
+from cs336plan.training.question import FUSED, Question, usual_attention
 
 #: Bytes that a run lacks after changes of its question: none if it fits, infinitely many if there can be no such run.
 Over = Callable[..., float]
@@ -60,7 +60,8 @@ def single_changes(q: Question, over: Over) -> Iterator[Change]:
     """Every single change that could help."""
     if q.config and q.attention == "eager":
         costs = "less time: scores never leave the chip, though the backward pass computes them again"
-        yield Change("fused attention (--attention sdpa)", {"attention": "sdpa"}, costs)
+        kind = usual_attention(q)
+        yield Change(f"fused attention (--attention {kind})", {"attention": kind}, costs)
     if writes_scores(q):
         change = "a kernel that knows windows, caps and sinks (--attention flash_attention)"
         yield Change(change, {"attention": "flash_attention"}, "less time: scores never leave the chip")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from cs336kit.predict.grid import as_text
 from cs336kit.predict.layout_search import FoundLayout, find_layouts
+from cs336kit.predict.layouts import STAGES, Layout
 from cs336kit.predict.training import largest
 from cs336kit.predict.wires import StepSeconds
 from cs336kit.predict.words import folded, size
@@ -13,6 +14,8 @@ from cs336plan.training.question import Question, settled
 
 #: How many times the rows to search for: some found layouts are not worth a row.
 _SPARE = 4
+#: The share by which two layouts' seconds may differ and still count as equal: predicted seconds are no closer than that.
+_EQUAL = 0.05
 
 
 def before_layouts(q: Question) -> Question:
@@ -42,6 +45,7 @@ def batch_note(q: Question, global_batch: int | None) -> tuple[str, ...]:
 def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> list[FoundLayout]:
     """The fastest layouts of as many accelerators whose peak and allowance fit, without those that another beats in all.
 
+    They are in the order of `StepSeconds.likely`, and of those that take as long, the ones with fewer kinds of ranks come first.
     `global_batch` is that of the layouts; None: that of the plan. Errors: ValueError for what is missing.
     """
     q = plan.question
@@ -54,19 +58,36 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
     layouts = find_layouts(
         q.config, count=q.count, accelerator=plan.chip, sequence=q.sequence, batch=q.batch,
         global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.per_node, mfu=q.product_rate,
-        memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=_SPARE * limit, optimizer=q.optimizer, fused=q.fused,
+        memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=_SPARE * limit, by="likely", optimizer=q.optimizer,
+        fused=q.fused,
         **of.step_program(q),
     )  # fmt: skip
-    return [replace(one, seconds=_at_least(plan, one)) for one in _worth_a_row(layouts)[:limit]]
+    return [replace(one, seconds=_at_least(plan, one)) for one in _worth_a_row(_in_order(layouts))[:limit]]
+
+
+def _in_order(layouts: list[FoundLayout]) -> list[FoundLayout]:
+    """The quickest first; of those that take no more than `_EQUAL` longer than the quickest left, the simplest and roomiest."""
+    ordered: list[FoundLayout] = []
+    left = sorted(layouts, key=lambda one: one.seconds.likely)
+    while left:
+        alike = [one for one in left if one.seconds.likely <= (1 + _EQUAL) * left[0].seconds.likely]
+        left = left[len(alike) :]
+        ordered += sorted(alike, key=lambda one: (_kinds(one.layout), -one.margin))
+    return ordered
+
+
+def _kinds(layout: Layout) -> int:
+    """In how many ways a layout divides the work: the axes along which it has several ranks."""
+    return sum(getattr(layout, axis) > 1 for axis in ("pp", "dp", *STAGES, "cp", "ep", "tp"))
 
 
 def _worth_a_row(layouts: list[FoundLayout]) -> list[FoundLayout]:
-    """Without layouts beaten by a faster one that holds no more; the fastest come first, and of equal ones the smallest."""
+    """Without layouts beaten by one that comes before them, holds no more, and has no larger bounds."""
     kept: list[FoundLayout] = []
     for one in layouts:
-        if not any(
-            better.peak.total <= one.peak.total and better.seconds.lower <= one.seconds.lower for better in kept
-        ):
+        mine = one.peak.total, one.seconds.lower, one.seconds.upper
+        others = ((each.peak.total, each.seconds.lower, each.seconds.upper) for each in kept)
+        if not any(all(a <= b for a, b in zip(its, mine, strict=True)) for its in others):
             kept.append(one)
     return kept
 
@@ -106,12 +127,14 @@ def found_text(plan: Plan, layouts: list[FoundLayout]) -> str:
             "memory, and so does a smaller --batch with the same --global-batch"
         )
         return "\n".join(folded(sentence))
-    rows = [("layouts that fit, quickest first", "GiB", "s a step", "bubble")]
+    rows = [("layouts that fit, quickest first", "GiB", "s a step", "bounds")]
     for one in layouts:
-        seconds = f"{one.seconds.lower:,.3g} to {one.seconds.upper:,.3g}"
-        rows.append((str(one.layout), size(one.peak.total), seconds, f"{100 * one.seconds.bubble:.0f} %"))
+        bounds = f"{one.seconds.lower:,.3g} to {one.seconds.upper:,.3g}"
+        rows.append((str(one.layout), size(one.peak.total), f"{one.seconds.likely:,.3g}", bounds))
     how = (
-        f"seconds if all overlaps, and if nothing does (in this order), with matrix products at {q.product_rate:g} of the peak "
-        "(--product-rate), however small tp and cp make them"
+        f"seconds with matrix products at {q.product_rate:g} of the peak (--product-rate), however small tp and cp make them. In "
+        "this order: what products wait for is added (sums of tp, tokens of ep, keys and values of cp, the pipeline), and "
+        f"parameters and gradients are sent meanwhile; of those within {100 * _EQUAL:g} %, fewer kinds of ranks come first, then "
+        "fewer bytes. Bounds: if all overlaps, and if nothing does"
     )
     return "\n".join([as_text(rows, "<>>>", gap=2), *folded(how)])

@@ -10,13 +10,16 @@ from cs336kit.predict.decoder.programs import program
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.engine.operations import Leaf
 from cs336kit.predict.hardware import Accelerator
+from cs336kit.predict.layouts import Layout
 from cs336kit.predict.links import link_speed
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_step_bytes
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import SHARDED, peak_moments, step_peak
 from cs336kit.predict.wires import StepSeconds, communication, leaving_bytes, step_seconds
-from cs336plan.training.question import Question
+from cs336plan.training.question import Question, trained
+from cs336plan.training.question import step_program as step_program
+from cs336plan.training.question import writes_scores as writes_scores
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,6 @@ def flavour(q: Question, chip: Accelerator) -> str:
         rules += "" if chip.rules == "cuda" else f", and nothing of it on {chip.title}"
         rules += ")"
     return f"{whose}, not fused, by {rules}"
-
-
-def trained(q: Question) -> dict[str, Any]:
-    """The options of `predict.program` that say which parameters are trained."""
-    return {"frozen": q.frozen, "lora_rank": q.lora_rank, "lora_targets": q.lora_targets, "base": q.base}
 
 
 def step_options(q: Question) -> dict[str, Any]:
@@ -130,30 +128,21 @@ def leaves(q: Question) -> tuple[Leaf, ...]:
     return program(q.config, batch=1, sequence=1, attention="sdpa", **trained(q)).leaves
 
 
+def key_value_copies(q: Question) -> int:
+    """Parameters of keys and values that ranks of a tp group hold a second time: all of theirs, less those of the model."""
+    config = q.config
+    assert config
+
+    def held(tp: int) -> int:
+        walked = program(config, batch=1, sequence=1, attention="sdpa", layout=Layout(tp=tp))
+        return sum(leaf.count * leaf.tensor.elements for leaf in walked.leaves if leaf.component in ("key", "value"))
+
+    return q.placed.tp * held(q.placed.tp) - held(1)
+
+
 def trainable(q: Question) -> int:
     """Parameters that get gradients."""
     return sum(leaf.count * leaf.tensor.elements for leaf in leaves(q) if leaf.tensor.needs_gradient)
-
-
-def step_program(q: Question) -> dict[str, Any]:
-    """The options of `predict.program` for a pass of a settled question, besides model, batch, sequence and layout."""
-    return {
-        "precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks,
-        "device": q.device, "flavour": q.flavour, **trained(q),
-    }  # fmt: skip
-
-
-def writes_scores(q: Question) -> bool:
-    """Whether torch's fused function has no kernel for these heads and writes out scores, while another kernel would not."""
-    if q.config is None or q.attention != "sdpa" or q.flavour != "course":
-        return False
-    size: dict[str, Any] = {"batch": q.batch, "sequence": q.sequence, "layout": q.placed}
-    try:
-        program(q.config, **size, **step_program(q) | {"attention": "flash_attention"})
-    except ValueError:  # a precision, a device or heads that no such kernel supports
-        return False
-    walked = program(q.config, **size, **step_program(q))
-    return any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
 
 
 def wire(q: Question, chip: Accelerator) -> tuple[Breakdown | None, StepSeconds | None, str]:

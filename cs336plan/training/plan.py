@@ -48,6 +48,7 @@ def plan(question: Question) -> Plan:
     fits = memory.total <= room
     advised = () if fits else advice(q, what)
     asides = [
+        *_of_kernel(q, memory.total, given=question.attention is not None),
         *_notes(q),
         *_of_transformers(q, memory.total),
         why,
@@ -126,6 +127,20 @@ def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
         )
 
 
+def _of_kernel(q: Question, together: int, *, given: bool) -> Iterator[str]:
+    """Which attention is counted where torch's fused function has no kernel for the heads, and what the other one needs."""
+    why = "torch's fused attention has no kernel for windows, caps or sinks with these heads"
+    if given and of.writes_scores(q):
+        yield f"{why}, so scores for all pairs are counted; --attention flash_attention counts a kernel that knows them"
+    if not given and q.attention == "flash_attention":
+        written = of.memory(replace(q, attention="sdpa")).total
+        yield (
+            f"attention is that of a kernel that knows windows, caps and sinks (FlashAttention, FlexAttention), as such models "
+            f"are run: {why} and writes the scores of all pairs, with which a step needs {written / 2**30:,.2f} GiB together in "
+            f"place of {together / 2**30:,.2f} (--attention sdpa)"
+        )
+
+
 def _of_transformers(q: Question, ours: int) -> Iterator[str]:
     """Where transformers' modules need more than the course's, beyond the per cent by which their peak may be off."""
     if q.flavour != "course" or q.count > 1 or q.config is None:
@@ -149,6 +164,14 @@ def _notes(q: Question) -> tuple[str, ...]:
             "replicas keep each gradient once, as DistributedDataParallel does with gradient_as_bucket_view=True; without it, "
             "its buckets take as much again"
         )
+    if q.config and not q.config.kv_latent and q.placed.tp > q.config.kv_heads:
+        copies = of.key_value_copies(q)
+        size = copies * ELEMENT_BYTES[POLICIES[q.precision].weights] / 2**30
+        notes.append(
+            f"{q.placed.tp} ranks of tp divide {q.config.kv_heads} key/value heads, so that each head is on "
+            f"{q.placed.tp // q.config.kv_heads} of them and counted on each: {copies:,} parameters of a tp group are copies, "
+            f"{size:,.2f} GiB of weights, besides their gradients and states"
+        )
     if q.placed.bubble > SEEN:
         # Source: Narayanan et al. 2021, section 2.2: the bubble takes 1/v of the time.
         p, m, v = q.placed.pp, q.placed.microbatches, 4
@@ -156,11 +179,6 @@ def _notes(q: Question) -> tuple[str, ...]:
             "the stages of the pipeline are not interleaved: with v groups of layers on each rank (Megatron's interleaved 1F1B) "
             f"the bubble is (p − 1)/(v·m + p − 1), {100 * (p - 1) / (v * m + p - 1):.1f} % for v = {v}, and stages send v times "
             "as much to each other"
-        )
-    if of.writes_scores(q):
-        notes.append(
-            "torch's fused attention has no kernel for windows, caps or sinks with these heads, so scores for all pairs are "
-            "counted; --attention flash_attention counts a kernel that knows them"
         )
     if q.base and q.config:
         element = ELEMENT_BYTES[POLICIES[q.precision].weights]

@@ -1,10 +1,11 @@
 """A question about a training run, and the checks that fill in what it leaves open."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cs336kit.predict.checks import checked, fraction, known, shown
 from cs336kit.predict.checks import count as whole
-from cs336kit.predict.decoder.programs import linear_components, model_leaves
+from cs336kit.predict.decoder.programs import linear_components, model_leaves, program
 from cs336kit.predict.decoder.step import EVERY_ATTENTION, check_sizes
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.hardware import Accelerator
@@ -58,6 +59,7 @@ class Question:
     sequence: int | None = None
     precision: str = "mixed"
     optimizer: str = "adamw"
+    #: None: "sdpa", or "flash_attention" where torch's function would write the scores out (see `usual_attention`)
     attention: str | None = None
     checkpointing: bool = False
     #: model FLOPs utilization: FLOPs of the model over peak × time of the whole run, whatever that time is spent on
@@ -173,14 +175,49 @@ def _with_shape(q: Question, config: TransformerConfig) -> Question:
     known("optimizer", q.optimizer, OPTIMIZERS)
     sequence = usual_sequence(config) if q.sequence is None else q.sequence
     batch, sequence = check_sizes(config, batch=1 if q.batch is None else q.batch, sequence=sequence)
-    attention = q.attention or "sdpa"
-    q = replace(q, batch=batch, sequence=sequence, attention=attention, lora_targets=_targets(q, config))
+    q = replace(q, batch=batch, sequence=sequence, lora_targets=_targets(q, config))
     _check_frozen(q, config)
     q = _with_passes(_with_layout(q, config))
+    q = replace(q, attention=q.attention or usual_attention(q))
     if q.tokens is None and q.steps is not None:
         assert q.step_sequences is not None
         return replace(q, tokens=q.steps * q.step_sequences * sequence)
     return q
+
+
+def usual_attention(q: Question) -> str:
+    """What such a run takes where nobody says: torch's fused function, or, where it has no kernel for the heads, FlashAttention.
+
+    With windows, caps and sinks, torch's function writes the scores of all pairs out, and a step needs several times the
+    memory; such models are run with a kernel that knows them (FlashAttention, FlexAttention), where there is one.
+    """
+    return "flash_attention" if writes_scores(replace(q, attention="sdpa")) else "sdpa"
+
+
+def writes_scores(q: Question) -> bool:
+    """Whether torch's fused function has no kernel for these heads and writes out scores, while another kernel would not."""
+    if q.config is None or q.attention != "sdpa" or q.flavour != "course":
+        return False
+    size: dict[str, Any] = {"batch": q.batch, "sequence": q.sequence, "layout": q.placed}
+    try:
+        program(q.config, **size, **step_program(q) | {"attention": "flash_attention"})
+    except ValueError:  # a precision, a device or heads that no such kernel supports
+        return False
+    walked = program(q.config, **size, **step_program(q))
+    return any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
+
+
+def trained(q: Question) -> dict[str, Any]:
+    """The options of `predict.program` that say which parameters are trained."""
+    return {"frozen": q.frozen, "lora_rank": q.lora_rank, "lora_targets": q.lora_targets, "base": q.base}
+
+
+def step_program(q: Question) -> dict[str, Any]:
+    """The options of `predict.program` for a pass of a settled question, besides model, batch, sequence and layout."""
+    return {
+        "precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks,
+        "device": q.device, "flavour": q.flavour, **trained(q),
+    }  # fmt: skip
 
 
 def _with_layout(q: Question, config: TransformerConfig) -> Question:

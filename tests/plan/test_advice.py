@@ -543,3 +543,26 @@ def test_an_answer_has_no_advice_that_cannot_be_counted(run):
     """The experts of transformers' modules are not counted where parameters are gathered, and zero 2 gathers none."""
     answer = plan(Question(MODELS["mixtral-8x7b"], flavour="transformers", **run))
     assert not answer.fits and not any("fsdp" in one.change for one in answer.advice)
+
+
+def test_layers_are_divided_on_the_accelerators_at_hand_before_there_are_more_of_them():
+    """405B on 512: of 81 GiB, two ranks of tp leave half of what is gathered, and the global batch stays."""
+    question = Question(
+        "llama-3.1-405b", count=512, sequence=8192, checkpointing=True, between_nodes=50e9, accelerator="h100-sxm"
+    )
+    answer = plan(question)
+    here, more = answer.advice
+    assert not answer.fits and "(--layout fsdp=256,tp=2,sp=true --accumulate 2)" in here.change
+    assert "--count 2048" in more.change and "times the accelerators" in more.costs
+    changed = plan(dataclasses.replace(question, **here.changes))
+    assert changed.fits and changed.question.count == 512
+    assert changed.question.step_sequences == answer.question.step_sequences == 512
+    assert "more on the wire" in here.costs and here.slower > 0
+    # The fewest ranks that suffice: fewer accelerators take more of them, and other changes come along where they must.
+    few = plan(dataclasses.replace(question, count=128)).advice[0]
+    assert few.changes["layout"].tp == 4
+    without = plan(dataclasses.replace(question, checkpointing=False)).advice[0]
+    assert without.changes["checkpointing"] and without.changes["layout"].tp == 2
+    for one, count in ((few, 128), (without, 512)):
+        asked = dataclasses.replace(question, count=count, checkpointing=one is few)
+        assert plan(dataclasses.replace(asked, **one.changes)).fits

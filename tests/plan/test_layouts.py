@@ -25,6 +25,7 @@ from cs336kit.predict.engine.collectives import RINGS, ring_bytes, strides
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.layout_search import candidates
 from cs336kit.predict.layouts import check_layout, divisors, shard_elements, shard_shape
+from cs336plan import Question, plan
 
 GPT2, LLAMA = MODELS["gpt2"], MODELS["llama-3-70b"]
 MOE = dataclasses.replace(GPT2, experts=8, experts_per_token=2)
@@ -421,7 +422,7 @@ def test_of_two_layouts_that_take_as_long_the_one_with_more_room_comes_first():
     every = find_layouts(GPT2, limit=9, **options)
     # Both send the same; zero2 shares the gradients, too, which are there beside the optimizer's temporary tensors.
     roomy, tight = (next(one for one in every if str(one.layout) == text) for text in ("zero2=2", "zero1=2"))
-    assert roomy.seconds == tight.seconds and roomy.margin > tight.margin
+    assert roomy.seconds.upper == tight.seconds.upper and roomy.margin > tight.margin
     assert find_layouts(GPT2, limit=every.index(roomy) + 1, **options)[-1] == roomy
 
 
@@ -559,3 +560,40 @@ def test_found_layouts_fill_the_cluster_fit_and_are_in_order():
     several = find_layouts(GPT2, count=4, sequence=1024, limit=9, **CLUSTER)
     for limit in (1, 2, 4):
         assert find_layouts(GPT2, count=4, sequence=1024, limit=limit, **CLUSTER) == several[:limit]
+
+
+def test_a_plan_says_which_heads_ranks_of_tp_hold_twice():
+    question = Question(MODELS["llama-3-70b"], layout="tp=16", between_nodes=50e9)
+    (note,) = [note for note in plan(question).notes if "key/value heads" in note]
+    copies = 8 * 80 * 2 * 8192 * 128  # of 8 heads in 80 layers, two matrices of 8192 × 128
+    assert f"each head is on 2 of them and counted on each: {copies:,} parameters" in note
+    assert f"{2 * copies / 2**30:.2f} GiB of weights" in note
+    whole = plan(dataclasses.replace(question, layout="tp=8"))
+    assert not [note for note in whole.notes if "key/value heads" in note]
+
+
+def test_likely_seconds_add_what_products_wait_for_and_no_more():
+    """By hand: sums of tp are added; gathered parameters hide, up to the products' own time."""
+    step = {"batch": 1, "sequence": 8192, "checkpointing": True, "mfu": 0.5, **CLUSTER}
+    tp = step_seconds(LLAMA, layout="tp=8,sp=true", **step)
+    assert tp.likely == pytest.approx(tp.compute + tp.inside, rel=1e-4) == pytest.approx(tp.upper, rel=1e-4)
+    near = step_seconds(LLAMA, layout="fsdp=8", **step)
+    assert near.inside < near.compute and near.likely == near.compute < near.upper
+    slow = step_seconds(LLAMA, layout="fsdp=8", **step | {"node": 1, "between_nodes": 20e9})
+    assert slow.between > slow.compute and slow.likely == pytest.approx(max(slow.compute, slow.between))
+    both = step_seconds(LLAMA, layout="fsdp=8,tp=8,sp=true", **step)
+    assert both.compute < both.likely < both.upper
+    # Gradients that are summed once a step can be sent behind the last of its micro-batches alone.
+    late = step_seconds(LLAMA, layout="dp=16,microbatches=4", **step)
+    assert late.likely == pytest.approx(late.compute + max(0, late.between - late.compute / 4))
+
+
+def test_layouts_are_found_in_the_order_that_is_asked_for():
+    options = {"count": 16, "sequence": 8192, "checkpointing": True, **CLUSTER}
+    for by in ("upper", "likely"):
+        seconds = [
+            getattr(one.seconds, by) for one in find_layouts(LLAMA, limit=20, by=by, **options, memory_bytes=1e12)
+        ]
+        assert seconds == sorted(seconds)
+    with pytest.raises(ValueError, match="by"):
+        find_layouts(LLAMA, by="margin", **options)

@@ -414,7 +414,7 @@ def test_layouts_and_batches_that_fit_leave_the_allowance_free():
     assert as_rows(layouts)[0] == {
         "layout": str(layouts[0].layout), "total_bytes": layouts[0].peak.total, "fits": True,
         "step_seconds": {name: getattr(layouts[0].seconds, name) for name in (
-            "lower", "upper", "compute", "inside", "between", "bubble")},
+            "lower", "upper", "likely", "compute", "inside", "between", "bubble")},
     }  # fmt: skip
     for question, sentence in (
         (Question(1e9), "a number of parameters does not tell"), (Question(LITTLE, layout="dp=2"), "leave one of them out"),

@@ -542,7 +542,7 @@ def test_every_listed_chip_answers(device):
         ({"cache": "int3"}, "unknown precision of a cache 'int3'"),
         (
             {"prompt": 8000, "output": 1000},
-            "longer than the context of 8,192: shorten one, or .* config.json with more max_position",
+            "longer than the context of 8,192: shorten one, or .* `cs336kit serve`, --context",
         ),
         ({"page": 0}, "page must be"),
         ({"chunk": 0}, "chunk must be"),
@@ -581,7 +581,8 @@ def test_a_known_model_is_served_by_its_name():
 
 def test_a_model_that_one_node_holds_in_fewer_bits_is_not_sent_to_two():
     """405.85e9 parameters take 812 GB in bf16, of 8 · 80 GiB, and 406 GB in fp8."""
-    pair, alone = serve(ServingQuestion("llama-3.1-405b")).advice
+    fewest, pair, alone = serve(ServingQuestion("llama-3.1-405b")).advice
+    assert fewest.changes == {"count": 4, "weights": "int4"}
     assert pair.changes == {"weights": "fp8", "count": 8} and alone.changes == {"count": 16}
     assert serve(ServingQuestion("llama-3.1-405b", **pair.changes)).largest_batch == pair.largest_batch > 0
     # Where one node holds it, no pair is asked for.
@@ -663,6 +664,9 @@ ADVICE = [
          "accelerator": None, "node": 128, "peak_flops_per_second": 1e14, "bandwidth": 1e12},
         [{"weights": "fp8", "prompt": 7500}],
     ),
+    # Two cards hold it in four bits, before eight do in sixteen.
+    ({"model": "llama-3-70b", "accelerator": "rtx-4090", "node": 8, "link": 32e9},
+        [{"count": 2, "weights": "int4"}, {"count": 8}]),
     # Nobody says how fast the links between these cards are: each is a node of its own.
     ({"model": "llama-3-70b", "accelerator": "rtx-4090", "weights": "int4"}, [{"count": 2, "node": 1}]),
     ({"model": "llama-3-70b", "accelerator": "rtx-4090", "weights": "int4", "between_nodes": 25e9, "node": 1}, [{"count": 2}]),
@@ -750,3 +754,35 @@ def test_the_bounds_of_a_mixture_are_those_of_tokens_that_choose_by_chance():
     its = {"prompt": eight.prefill, "step": dict(eight.tokens)[8]}
     read = {name: bounds.bytes - bounds.cache_bytes for name, bounds in its.items()}
     assert read["prompt"] == pytest.approx(read["step"], rel=1e-3)
+
+
+def test_a_slice_of_a_pod_needs_no_other_links_than_the_pods():
+    """The 256 chips of a v5e pod are joined, as are 8,960 of v5p: 16 of them are no two nodes of 8."""
+    for name in ("tpu-v5e", "tpu-v5p", "tpu-v6e"):
+        question = ServingQuestion("llama-3-70b", accelerator=name, count=16)
+        (_, bounds), *_ = serve(question).tokens
+        assert bounds == serve(dataclasses.replace(question, node=16)).tokens[0][1] and bounds.links > 0
+    with pytest.raises(ValueError, match="spans several nodes of 8"):
+        serve(ServingQuestion("llama-3-70b", accelerator="h100-sxm", count=16))
+
+
+def test_heads_that_several_accelerators_hold_are_counted_on_each_and_said():
+    """16 accelerators for 8 key/value heads: half of what they hold of keys and values is there a second time."""
+    for count, copies in ((8, 0), (16, 8)):
+        answer = serve(ServingQuestion("llama-3-70b", accelerator="tpu-v5e", count=count))
+        note = [note for note in answer.notes if "key/value heads" in note]
+        assert len(note) == (copies > 0)
+        # Two matrices of 8192 × 128 for each copied head and layer, in bf16, and as many elements of cache a token.
+        assert answer.cache_bytes == 2 * 80 * 128 * 2 * 2560
+        if copies:
+            cache, weights = (copies * each / 2**30 for each in (answer.cache_bytes, 2 * 80 * 8192 * 128 * 2))
+            assert (
+                f"is on 2 of the 16 accelerators, and counted on each: of what all 16 hold together, {cache:.2f}"
+                in note[0]
+            )
+            assert note[0].endswith(
+                f"{cache:.2f} GiB of a sequence's cache and {weights:.2f} GiB of weights are copies"
+            )
+    answer = serve(ServingQuestion("deepseek-v3", accelerator="h200-sxm", count=8))
+    (note,) = [note for note in answer.notes if note.startswith("the latents")]
+    assert f"together, {7 * answer.cache_bytes / 2**30:.2f} GiB of a sequence's cache" in note

@@ -527,7 +527,10 @@ def test_a_rack_is_one_node_up_to_all_that_its_links_join():
     # Of several racks of 72 each gives 64.
     for name in ("gb200", "gb300", accelerator("gb300")):
         assert [node_of(name, count) for count in (1, 64, 71, 72, 73, 144)] == [72, 72, 72, 72, 64, 64]
-    assert {node_of(name, 72) for name in ("h100-sxm", "tpu-v5p", "no such chip", None)} == {8}
+    # All chips of a pod are joined, too; several pods of 8,960 give 8,192 each.
+    assert [node_of("tpu-v5e", count) for count in (1, 16, 256, 512)] == [256] * 4
+    assert [node_of("tpu-v5p", count) for count in (4096, 8960, 16384)] == [8960, 8960, 8192]
+    assert {node_of(name, 72) for name in ("h100-sxm", "mi300x", "no such chip", None)} == {8}
 
 
 def fewest_together(ranks, stride, node, count):

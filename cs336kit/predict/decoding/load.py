@@ -119,8 +119,7 @@ def settled_load(q: Asked) -> Asked:
         otherwise = (
             ""
             if q.config.positions == "learned"
-            else ", or give a configuration with a longer one; to `cs336kit serve`, a "
-            "config.json with more max_position_embeddings in place of the name"
+            else ", or give a configuration with a longer one; to `cs336kit serve`, --context"
         )
         raise ValueError(
             f"a prompt of {prompt:,} and an answer of {output:,} tokens are longer than the context of {q.config.context:,}: "

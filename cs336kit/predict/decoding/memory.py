@@ -1,6 +1,6 @@
 """The bytes of a served model: weights, the cache of a sequence, and a prompt's working tensors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -60,6 +60,25 @@ def weights(q: Load) -> Breakdown:
             name = name if _may_be_packed(leaf) and (as_asked or not of_experts) else rest
             parts[name] = parts.get(name, 0) + leaf.count * share * _bytes_as(leaf, stored)
     return Breakdown({name: round(size) for name, size in parts.items()}, unit="bytes")
+
+
+def copied(q: Load) -> tuple[int, int]:
+    """Bytes of weights, and of one sequence's cache, that are copies, over all accelerators.
+
+    Where there are fewer key/value heads than accelerators, several hold the same head; latents are whole on each of them.
+    """
+    alone = replace(q, count=1)
+    made = ("latent",) if q.config.kv_latent else ("key", "value")
+    sizes = [
+        sum(
+            leaf.count * leaf_bytes(leaf, q)
+            for leaf in program(q.config, batch=1, sequence=1, phase="forward", **options_of(each)).leaves
+            if leaf.component in made
+        )
+        for each in (q, alone)
+    ]
+    caches = [cache_bytes(each, prompt_program(each, q.length)) for each in (q, alone)]
+    return q.count * sizes[0] - sizes[1], q.count * caches[0] - caches[1]
 
 
 def prompt_program(q: Load, length: int | None = None) -> Program:

@@ -63,7 +63,8 @@ class MemoryExplorer(Explorer):
         self.choices = {**choices, "accelerator": self.device.name}
 
     def offers(self) -> Mapping[str, tuple[str, Sequence | Mapping]]:
-        devices = [device.name for device in predict.accelerators() if "memory_bytes" in device.facts]
+        exact = [device for device in predict.accelerators() if "memory_bytes" in device.facts]
+        devices = [device.name for device in exact if device.rules == "cuda"]
         menus = {"model": list(predict.MODELS), "accelerator": devices}
         sizes = {"batch": _BATCHES, "sequence": _SEQUENCES}
         ways = {"precision": list(POLICIES), "attention": list(ATTENTION), "checkpointing": (False, True)}

@@ -155,6 +155,25 @@ def test_a_plan_counts_it_where_torch_writes_scores_out():
         assert not [note for note in cs336plan.plan(replace(question, **other)).notes if "flash_attention" in note]
 
 
+def test_a_plan_takes_it_by_itself_where_torch_would_write_scores_out():
+    """One token more than the window changes what such models are run with, and not what a step needs."""
+    question = cs336plan.Question("mistral-7b", precision="bf16")
+    within, beyond = (cs336plan.plan(replace(question, sequence=sequence)) for sequence in (4096, 4097))
+    assert (within.question.attention, beyond.question.attention) == ("sdpa", "flash_attention")
+    assert within.memory.total < beyond.memory.total < 1.001 * within.memory.total
+    written_out = cs336plan.plan(replace(question, sequence=4097, attention="sdpa"))
+    assert written_out.memory.total > 2 * beyond.memory.total
+    (note,) = (note for note in beyond.notes if "--attention sdpa" in note)
+    both = f"{written_out.memory.total / 2**30:,.2f} GiB together in place of {beyond.memory.total / 2**30:,.2f}"
+    assert "as such models are run" in note and both in note
+    assert not [note for note in within.notes if "--attention" in note]
+    # From scores that are written out, the advice leads there, too.
+    eager = cs336plan.plan(replace(question, precision="mixed", sequence=8192, attention="eager"))
+    assert "--attention flash_attention" in eager.advice[0].change
+    # Where no such kernel takes the run, torch's function is left.
+    assert cs336plan.plan(replace(question, sequence=4097, precision="fp32")).question.attention == "sdpa"
+
+
 def test_serving_holds_no_scores():
     windows = replace(PLAIN, window=128, sinks=True)
     served = [cs336plan.serve(cs336plan.ServingQuestion(config, prompt=2048, output=8)) for config in (PLAIN, windows)]

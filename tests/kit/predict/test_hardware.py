@@ -203,7 +203,7 @@ def test_absent_cells_raise_and_never_fall_back():
     with pytest.raises(LookupError, match="no sourced link"):
         _ = accelerator("l40s").link
     with pytest.raises(LookupError, match="no sourced memory_bytes"):
-        _ = accelerator("mi300x").memory_bytes
+        _ = accelerator("gb200").memory_bytes
 
 
 def test_wrong_questions_are_sentences():
@@ -248,3 +248,17 @@ def test_whoever_takes_an_accelerator_takes_its_name_or_the_accelerator_itself()
         lambda chip: predict.find_layouts(model, accelerator=chip, count=2, sequence=64, limit=1),
     ):
         assert answer(accelerator(name)) == answer(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "mib"),
+    [
+        ("rtx-3090", 24_576), ("rtx-4090", 24_564), ("rtx-5090", 32_607), ("h100-nvl", 95_830), ("a100-pcie-80gb", 81_920),
+        ("a100-sxm-80gb", 81_920), ("a800-sxm-80gb", 81_920), ("a10", 23_028), ("rtx-a6000", 46_068),
+    ],
+)  # fmt: skip
+def test_memory_is_what_the_driver_reports_where_somebody_has_printed_it(name, mib):
+    device = accelerator(name)
+    assert device.memory_bytes == mib * 2**20 and f"nvidia-smi's {mib:,} MiB" in device.cell("memory_bytes").basis
+    # A chip is sold with the GiB that it has, called GB, of which the driver and the correction of errors take some.
+    assert 1 < device.memory_bytes / device.memory_label_bytes < 1.074

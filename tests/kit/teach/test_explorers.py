@@ -135,7 +135,6 @@ def test_memory_is_that_of_predict_and_every_part_has_its_color(name, precision)
 def test_memory_follows_the_rules_of_the_chosen_chip(monkeypatch):
     choices = {"precision": "autocast", "attention": "eager", "batch": 1, "sequence": 256}
     on_cuda = explorers.memory("gpt2", **choices)
-    # No other vendor's chip has its exact bytes of memory in the table.
     other = dataclasses.replace(predict.accelerator("mi300x"), facts=predict.accelerator("h100-sxm").facts)
     monkeypatch.setattr(predict, "accelerator", lambda name: other)
     elsewhere = explorers.memory("gpt2", accelerator="mi300x", **choices)
@@ -245,7 +244,7 @@ def test_a_sequence_is_cut_to_the_context_and_not_forgotten():
         (lambda: explorers.decoding(accelerator="abacus"), ValueError),
         (lambda: explorers.memory(batch=0), ValueError),
         (lambda: explorers.memory(precision="fp7"), ValueError),
-        (lambda: explorers.memory(accelerator="rtx-4090"), LookupError),
+        (lambda: explorers.memory(accelerator="gb200"), LookupError),
     ],
 )
 def test_nonsense_gets_a_sentence(make, error):
