@@ -22,9 +22,9 @@ def model_of(text: str) -> tuple[str, TransformerConfig | float]:
         path = Path(text) / "config.json"
         if not path.is_file():
             raise ValueError(f"the folder {text} has no config.json: give the folder or the file of a model.")
-        return _read(path)
+        return _read(path, Path(text).resolve().name)
     if text.lower().endswith(".json"):
-        return _read(Path(text))
+        return _read(Path(text), Path(text).stem)
     try:
         parameters = number(text)
     except argparse.ArgumentTypeError:
@@ -34,14 +34,16 @@ def model_of(text: str) -> tuple[str, TransformerConfig | float]:
     return text, parameters
 
 
-def _read(path: Path) -> tuple[str, TransformerConfig]:
-    """The configuration in a file, Hugging Face's or ours, and the name of the file; of a config.json that of its folder."""
+def _read(path: Path, name: str) -> tuple[str, TransformerConfig]:
+    """The configuration in a file, Hugging Face's or ours, and its name: `name`, or of a config.json in a folder the folder's."""
     from cs336kit.predict.hugging_face import from_hf, read_file
 
-    name = path.resolve().parent.name if path.stem == "config" else path.stem
     values, _ = read_file(path)
+    theirs = _of_hugging_face(values)
+    if theirs and name == "config":
+        name = path.parent.name or name
     try:
-        return name or path.stem, from_hf(values) if _of_hugging_face(values) else TransformerConfig.from_dict(values)
+        return name, from_hf(values) if theirs else TransformerConfig.from_dict(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
