@@ -804,6 +804,12 @@ def test_a_fraction_above_one_counts_as_the_next_whole_number_but_for_its_roundi
     assert [judging.whole(value) for value in given] == [3, 3, 3, 4, 8, 1.0, 0.3, math.inf, "three"]
 
 
+def test_only_nan_is_nan_and_whole_numbers_stay_whole():
+    assert judging.difference(math.nan, math.nan, 1e-9) is None
+    assert judging.difference(1.0, math.nan, 1e-9) and judging.difference(math.nan, 1.0, 1e-9)
+    assert judging.difference(2**53 + 1, 2.0**53, 0) and judging.difference(2**53, 2.0**53, 0) is None
+
+
 def test_where_equality_is_asked_for_a_float_is_no_int():
     assert judging.difference(4.0, 4, 1e-9) is None and judging.difference(4, 4.0, 0) is None
     assert judging.difference(4.0, 4, 0) == "you returned 4.0, a float; an int is expected"

@@ -127,6 +127,7 @@ def test_of_a_decision_each_part_counts(capsys):
     assert grade("07.2", (right[0].lower(), 1.0, right[2]), of=9) == 6
     assert capsys.readouterr().out.endswith("Right parts: 2 of 3.\n")
     assert grade("07.2", (right[0], ..., ...), of=9) == 3
+    assert (grade("07.2", (right[0], ..., ...), of=5), grade("07.2", (right[0], ..., ...), of=0.5)) == (1.67, 0.17)
     for nothing in (..., (..., ..., ...), right[:2], "B", None, [*right, 1]):
         assert grade("07.2", nothing, of=9) == 0
 
