@@ -43,7 +43,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test test-browser wheel-lessons fast plans cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz links readme constraints clean
+.PHONY: help setup lab test proof test-browser wheel-lessons fast plans cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz links readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -70,25 +70,28 @@ setup: $(READY) ## set up .venv with the pinned versions (other targets do this 
 lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this machine only, with a token)
 	@$(PY) -m cs336kit lessons lab $(if $(LAB),-- $(LAB))
 
-# The files in the order of the folders: by their number of tests, some of the longest, of one test, would come last, in a row.
-test: $(READY) lint fast plans ## verify everything: style, imports, unit tests, and every output of every lesson
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) --ignore tests/browser -m "not standard" --ignore tests/wheel/test_wheel_lessons.py tests $(NOTEBOOKS)
+# The longest files first (tests/seconds.toml): else one of them would come last, alone. The fifteen slowest tests are printed.
+test: $(READY) lint fast plans ## verify the kit, the planner, the course, and every output of every lesson
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 $(NBVAL) -m "not standard and not proof" --ignore tests/browser --ignore tests/wheel/test_wheel_lessons.py tests $(NOTEBOOKS)
+
+proof: $(READY) wheel-lessons ## all that make test leaves out: wheels, ranks, large draws, published runs, records, nbgrader's cycle
+	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m proof --ignore tests/browser --ignore tests/wheel/test_wheel_lessons.py tests
 
 test-browser: $(READY) node_modules/.ready ## JupyterLab, the site and the slides in Chromium (make browser installs it)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile tests/browser
 
-# No part of `make test`, which runs the same cells in the clone: together they would take twice as long.
+# The same cells as in `make test`, which runs them in the clone.
 wheel-lessons: $(READY) ## every lesson from a wheel, alone in an empty folder, with the same outputs (minutes)
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist worksteal tests/wheel/test_wheel_lessons.py
 
 fast plans: HIDDEN := PYTHONPATH="$(CURDIR)/tests/hidden:$(CURDIR)"
 plans: $(READY) ## the tests of whole plans and answers, without torch and numpy as in make fast, in seconds more
-	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/plan
+	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) -m "not proof" tests/plan
 
 fast: $(READY) ## the unit tests that need no torch, with torch and numpy hidden, in seconds
 	@! $(HIDDEN) $(PY) -c "import torch" 2> /dev/null || { echo "tests/hidden hides nothing from $(PY): torch can be imported."; exit 1; }
 	@# Plugins that other packages bring take a second to import, and no test here needs them.
-	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) tests/kit
+	$(HIDDEN) $(PY) -m pytest -q -p no:nbval -p no:jaxtyping -p no:anyio -n $(WORKERS) -m "not proof" tests/kit
 
 # Beside .venv, not instead of it: on Linux pip takes PyTorch's CUDA build, and fake tensors need no more than that.
 CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
@@ -166,7 +169,7 @@ bench: $(READY) ## speeds as ratios of one run (loader, training step, estimator
 COVERED := 95
 coverage: $(READY) ## branch coverage of the kit by the unit tests alone, at least 95 %, and the modules below (a quarter of an hour)
 	@rm -rf build/coverage && mkdir -p build/coverage
-	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile --cov --cov-report= -m "not slow" --ignore tests/browser --ignore tests/wheel tests
+	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile --cov --cov-report= --ignore tests/browser --ignore tests/wheel tests
 	@set -o pipefail; $(PY) -m coverage report --sort cover --fail-under $(COVERED) \
 	  | awk '!/%$$/ || $$1 == "TOTAL" || $$NF + 0 < $(COVERED)'
 
