@@ -217,7 +217,9 @@ def commanded(random: Random) -> dict[str, Any]:
             answer = {"code": error.code}
         except Exception as error:
             answer = {"crashed": f"{type(error).__name__}: {error}"}
-    return {"asked": arguments, **answer, "printed": out.getvalue().splitlines(), "refused": refused.getvalue()}
+    text = out.getvalue()
+    printed = json.loads(text) if text.startswith("{") else text.splitlines()
+    return {"asked": arguments, **answer, "printed": printed, "refused": refused.getvalue()}
 
 
 def _answer(ask: Callable[[], Any]) -> dict[str, Any]:
@@ -229,6 +231,15 @@ def _answer(ask: Callable[[], Any]) -> dict[str, Any]:
         return {"refused": str(error)}
     except Exception as error:
         return {"crashed": f"{type(error).__name__}: {error}"}
+
+
+def _rounded(value: Any) -> Any:
+    """Values without the last digits of their floats, which depend on the order in which seconds are added up."""
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.11g}") if isinstance(value, float) else value
 
 
 #: Kind of question → how many are asked, and the function that draws one and answers it.
@@ -247,7 +258,7 @@ def main(seed: int) -> int:
         for number in range(count):
             answered = answer(Random(f"{kind} {seed} {number}"))
             without += Counter(name for name in ("refused", "crashed") if answered.get(name))
-            line = json.dumps({"question": f"{kind} {number}", **answered}, ensure_ascii=False)
+            line = json.dumps(_rounded({"question": f"{kind} {number}", **answered}), ensure_ascii=False)
             whole.update(line.encode())
             print(line)
     asked = sum(count for count, _ in KINDS.values())

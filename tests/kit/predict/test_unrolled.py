@@ -45,12 +45,37 @@ def drawn(r):
     return config, options
 
 
-@pytest.mark.parametrize("start", range(0, 800, 100))
-def test_a_step_of_equal_blocks_is_that_of_each_of_them(start):
+def turns(r):
+    """The same with more layers that take turns, here and there with an exception, and mostly with sharded parameters."""
+    config, options = drawn(r)
+    options.pop("expert_tokens", None)
+    layers, period = r.choice([4, 5, 6, 7, 8, 9, 10, 12, 15]), r.choice([2, 2, 3, 4, 5])
+
+    def pattern():
+        once = [True, *(r.random() < 0.5 for _ in range(period - 1))]
+        each = [once[layer % period] for layer in range(layers)]
+        each[-1] ^= r.random() < 0.2
+        return tuple(each)
+
+    fields = {"layers": layers, "window": 5, "window_layers": pattern(), "rope_layers": None, "sparse_layers": None}
+    if config.experts:
+        fields |= {"sparse_layers": pattern(), "dense_d_ff": r.choice([None, 12, 40])}
+    if config.positions == "rope" and r.random() < 0.4:
+        fields["rope_layers"] = pattern()
+    if r.random() < 0.7:
+        asked = options.get("layout", predict.Layout())
+        options["layout"] = replace(asked, zero1=1, zero2=1, fsdp=r.choice([2, 3, 4]))
+    return replace(config, **fields), options
+
+
+@pytest.mark.parametrize(
+    "draw, start", [*((drawn, n) for n in range(0, 800, 100)), *((turns, n) for n in range(0, 300, 100))]
+)
+def test_a_step_of_equal_blocks_is_that_of_each_of_them(draw, start):
     compared = 0
     for seed in range(start, start + 100):
         try:
-            config, options = drawn(random.Random(seed))
+            config, options = draw(random.Random(seed))
             peak = predict.step_peak(config, **options)
         except ValueError:  # what cannot be divided so, or has no such component
             continue
@@ -61,6 +86,8 @@ def test_a_step_of_equal_blocks_is_that_of_each_of_them(start):
         step = {name: value for name, value in options.items() if name not in ("optimizer", "allocated")}
         for count in (predict.saved_activation_bytes, predict.training_flops, predict.traffic_bytes):
             assert count(config, **step) == count(config, unrolled=True, **step), (count, *said)
+        timed = {name: value for name, value in options.items() if name != "optimizer"}
+        assert predict.step_timeline(config, **timed) == predict.step_timeline(config, unrolled=True, **timed), said
         if "layout" in step:
             assert predict.communication(config, node=4, **step) == predict.communication(
                 config, node=4, unrolled=True, **step
