@@ -26,10 +26,7 @@ the wrong answer comes first, and … in it is a part that may be anything."""
 
 
 def write(folder: Path = NOTEBOOKS, file: Path = FILE) -> str:
-    """Write the page, and the exam without its answers; returns where, in words.
-
-    Raises ValueError for a lesson without a question in the exam, before anything is written.
-    """
+    """Write the page, and the exam without its answers; returns where, in words."""
     lessons = every(folder)
     sheet, made = file.parent / SHEET, (page(lessons), exam_sheet(lessons))
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -39,16 +36,17 @@ def write(folder: Path = NOTEBOOKS, file: Path = FILE) -> str:
 
 
 def exam_sheet(lessons: pages.Lessons) -> str:
-    """A question from each lesson, without its answer, to be shortened and handed out."""
-    parts = ["# Exam"]
-    for (path, _), question in zip(lessons, _asked(lessons), strict=True):
-        parts += [f"## {pages.title(path)}", question.asked]
+    """A question from each lesson that has one, without its answer, to be shortened and handed out."""
+    parts, found = ["# Exam"], exam.questions()
+    for path, _ in lessons:
+        if question := found.get(path.name[:2]):
+            parts += [f"## {pages.title(path)}", question.asked]
     return "\n\n".join(parts) + "\n"
 
 
 def page(lessons: pages.Lessons) -> str:
     """The whole page."""
-    exams, minutes = _asked(lessons), [plans.lesson(*each) for each in lessons]
+    exams, minutes = exam.questions(), [plans.lesson(*each) for each in lessons]
     titles = {path.name[:2]: pages.title(path) for path, _ in lessons}
     parts = [
         _HEAD,
@@ -57,17 +55,9 @@ def page(lessons: pages.Lessons) -> str:
         *_three_days(minutes, titles),
         "## The lessons",
     ]
-    for (path, cells), question in zip(lessons, exams, strict=True):
-        parts += _lesson(path, cells, titles, question)
+    for path, cells in lessons:
+        parts += _lesson(path, cells, titles, exams.get(path.name[:2]))
     return "\n\n".join(parts) + "\n"
-
-
-def _asked(lessons: pages.Lessons) -> list[exam.Question]:
-    """The exam's question about each lesson; ValueError if a lesson has none."""
-    found = exam.questions()
-    if without := [pages.title(path) for path, _ in lessons if path.name[:2] not in found]:
-        raise ValueError(f"cs336course/{exam.FILE.name} has no question about {', '.join(without)}: write it first.")
-    return [found[path.name[:2]] for path, _ in lessons]
 
 
 def _ten_weeks(lessons: list[plans.Lesson], titles: dict[str, str]) -> Iterator[str]:
@@ -129,7 +119,7 @@ def _table(rows: list[list[str]]) -> str:
     return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
 
 
-def _lesson(path: Path, cells: Sequence[Cell], titles: dict[str, str], asked: exam.Question) -> Iterator[str]:
+def _lesson(path: Path, cells: Sequence[Cell], titles: dict[str, str], asked: exam.Question | None) -> Iterator[str]:
     number = path.name[:2]
     needs = ", ".join(titles[each] for each in needed(number, cells) if each in titles) or "nothing"
     yield f"### {titles[number]}"
@@ -138,10 +128,11 @@ def _lesson(path: Path, cells: Sequence[Cell], titles: dict[str, str], asked: ex
     yield "\n".join(_mistakes(cells))
     yield "**Discuss**"
     yield "\n".join(f"- {each}" for each in discussion(cells))
-    yield "**Exam**"
-    yield asked.asked
-    yield "**Answer**"
-    yield asked.answer
+    if asked is not None:
+        yield "**Exam**"
+        yield asked.asked
+        yield "**Answer**"
+        yield asked.answer
 
 
 def needed(number: str, cells: Sequence[Cell]) -> list[str]:
