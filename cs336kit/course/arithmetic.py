@@ -19,11 +19,13 @@ FACTORS = {
     "ms": 1e-3, "milliseconds": 1e-3, "µs": 1e-6, "microseconds": 1e-6, "ns": 1e-9,
     "GFLOP": 1e9, "GFLOPs": 1e9, "TFLOP": 1e12, "TFLOPs": 1e12, "PFLOP": 1e15, "PFLOPs": 1e15,
 }  # fmt: skip
+#: A formula in LaTeX.
+LATEX = re.compile(r"\$\$.*?\$\$|\$[^$]*\$", re.S)
 #: How far the sides of a ≈ may be apart, as a share.
 ABOUT = 0.05
-_POWER = r"⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+"
+_POWER = r"⁻?(?:⁰(?![⁰¹²³⁴⁵⁶⁷⁸⁹])|[¹²³⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹]*)"
 _TOKEN = re.compile(
-    rf"(?P<number>(?<![\w#^_])(?<!\w-)(?<!\d[.,])(?P<digits>{NUMBER})(?P<e>[eE][-+]?\d+)?(?P<power>{_POWER})?(?![\w⁻]))"
+    rf"(?P<number>(?<![\w#^_])(?<!\w-)(?<!\d[.,])(?!0\d)(?P<digits>{NUMBER})(?P<e>[eE][-+]?\d+)?(?P<power>{_POWER})?(?![\w⁻]))"
     r"|(?P<operator>[·×÷/+−])|(?P<open>\()|(?P<close>\))|(?P<root>√)|(?P<log>\bl(?:n|og)\b)"
     rf"|(?P<raised>{_POWER})|(?P<equal>[=≈])|(?P<verb>,?\s(?:which )?(?:is|are|makes?|comes? to)\s(?:about\s)?)|(?P<space>\s+)|(?P<other>\w+|.)",
     re.S,

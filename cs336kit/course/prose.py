@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from cs336kit.course import cells as kind
 from cs336kit.course import flow
-from cs336kit.course.arithmetic import FACTORS, NUMBER, RAISED, equations
+from cs336kit.course.arithmetic import FACTORS, LATEX, NUMBER, RAISED, equations, plain
 from cs336kit.course.cells import Cell
 
 #: To how many code cells before and after it a short number may be tied; of those after it, to their code alone.
@@ -95,9 +95,14 @@ def numbers(text: str) -> Iterator[Number]:
         yield Number(found["digits"], found["word"] or "", 10.0**power, found.start(), bool(found["raised"]))
 
 
+def said(text: str) -> str:
+    """A text with what the lesson does not itself state blanked: code, formulas, links, and questions to discuss."""
+    return _APART.sub(_blank, text)
+
+
 def stated(text: str) -> list[Number]:
-    """The numbers that a cell of prose states, apart from code, formulas, links, references, years and questions to discuss."""
-    blank = _YEAR.sub(_blank, _REFERENCE.sub(_blank, _APART.sub(_blank, text)))
+    """The numbers that a cell of prose states, apart from what :func:`said` blanks, references and years."""
+    blank = _YEAR.sub(_blank, _REFERENCE.sub(_blank, said(text)))
     return [number for number in numbers(blank) if number.telling]
 
 
@@ -207,6 +212,33 @@ _OPERATIONS: dict[type[ast.operator], Any] = {
 }
 
 
+#: A letter of a formula, with its index and its power, or a bracket; and a whole number before several of these.
+_LETTER = r"(?:[A-Za-zμλ](?:_ff)?[²³⁴]?|\([A-Z][^()]*\)[²³⁴]?)"
+_TERM = re.compile(
+    rf"(?<![\w.,^/√])(?<![·/÷×−] )(?<![-·×])(?P<number>\d+)(?P<joined> ?· ?)?"
+    rf"(?P<letters>(?:{_LETTER}(?: ?· ?(?={_LETTER}(?![A-Za-z])))?)+)(?![\w(])"
+)
+
+
+def formulas(text: str) -> Iterator[tuple[str, int, int]]:
+    """Each term of a formula with a number before its letters, such as `6PN` for `6 · P · N`, and where it begins and ends.
+
+    Of a formula in LaTeX, it is the formula's own place.
+    """
+    told = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)|^#+ \d+ ·", _blank, text, flags=re.S | re.M)
+    yield from _terms(LATEX.sub(_blank, told))
+    for latex in LATEX.finditer(told):
+        yield from ((term, *latex.span()) for term, *_ in _terms(plain(latex[0])))
+
+
+def _terms(told: str) -> Iterator[tuple[str, int, int]]:
+    for found in _TERM.finditer(told):
+        letters = re.sub(r"[ ·]", "", found["letters"])
+        # A word, a size (70B) and a bare letter behind a dot, as in "2 · A", are no formula.
+        if found["number"] != "1" and not re.match(r"B$|[a-z]{2}", letters) and not (found["joined"] and len(letters) == 1):
+            yield found["number"] + letters, found.start(), found.end()
+
+
 class Prose:
     """The prose of a lesson's cells, and what its numbers may be tied to."""
 
@@ -242,20 +274,3 @@ class Prose:
                 if not any(a <= number.start < b for a, b in equal) and not self.tied(place, number):
                     yield place, number
 
-
-#: A letter of a formula, with its index and its power, or a bracket; and a whole number before several of these.
-_LETTER = r"(?:[A-Za-zμλ](?:_ff)?[²³⁴]?|\([A-Z][^()]*\)[²³⁴]?)"
-_TERM = re.compile(
-    rf"(?<![\w.,^/√])(?<![·/÷×−] )(?<![-·×])(?P<number>\d+)(?P<joined> ?· ?)?"
-    rf"(?P<letters>(?:{_LETTER}(?: ?· ?(?={_LETTER}(?![A-Za-z])))?)+)(?![\w(])"
-)
-
-
-def formulas(text: str) -> Iterator[tuple[str, int, int]]:
-    """Each term of a formula with a number before its letters, such as `6PN` for `6 · P · N`, and where it begins and ends."""
-    told = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)|^#+ \d+ ·", _blank, text, flags=re.S | re.M)
-    for found in _TERM.finditer(told):
-        letters = re.sub(r"[ ·]", "", found["letters"])
-        # A word, a size (70B) and a bare letter behind a dot, as in "2 · A", are no formula.
-        if found["number"] != "1" and not re.match(r"B$|[a-z]{2}", letters) and not (found["joined"] and len(letters) == 1):
-            yield found["number"] + letters, found.start(), found.end()
