@@ -165,11 +165,11 @@ def _shown(cell: Cell) -> list[tuple[float, str]]:
     for output in cell.get("outputs", []):
         about = output.get("metadata", {}).get("image/svg+xml", {}).get("alt", "")
         for text in (output.get("text", ""), output.get("data", {}).get("text/plain", ""), about):
-            found += _values("".join(text))
+            found += values_of("".join(text))
     return found
 
 
-def _values(text: str) -> Iterator[tuple[float, str]]:
+def values_of(text: str) -> Iterator[tuple[float, str]]:
     """The numbers of an output, each with the unit after it; a number without one may have any that the output names."""
     units = {word for word in re.findall(r"%|[A-Za-zµ]+", text) if word in FACTORS}
     for number in numbers(text):
@@ -178,13 +178,13 @@ def _values(text: str) -> Iterator[tuple[float, str]]:
             yield from ((number.value, unit) for unit in units)
 
 
-def _literals(tree: ast.AST) -> Iterator[tuple[float, str]]:
+def literals(tree: ast.AST) -> Iterator[tuple[float, str]]:
     """The numbers in code, including those in its strings, and what it computes from literals alone."""
     for node in ast.walk(tree):
         if isinstance(node, ast.expr) and (value := _folded(node)) is not None:
             yield value, ""
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from _values(node.value)
+            yield from values_of(node.value)
 
 
 def _folded(node: ast.expr) -> float | None:
@@ -243,11 +243,12 @@ class Prose:
     """The prose of a lesson's cells, and what its numbers may be tied to."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells = cells
         self.texts = [
             kind.source(c) if c["cell_type"] == "markdown" and "page" not in kind.tags(c) else "" for c in cells
         ]
         code = [cell for cell in cells if kind.is_code(cell)]
-        typed = [list(_literals(flow.parse(kind.source(cell)))) for cell in code]
+        typed = [list(literals(flow.parse(kind.source(cell)))) for cell in code]
         shown = [_shown(cell) for cell in code]
         #: How many code cells stand above each cell.
         self._above = [sum(map(kind.is_code, cells[:place])) for place in range(len(cells))]
