@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_COUNTS = {
+#: What a word for a number counts.
+COUNTS = {
     word: float(number)
     for number, words in {
         1: "a an one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten",
@@ -28,7 +29,7 @@ _HEDGES = {
     "at least": (1, 1.5), "about": (0.85, 1.15), "roughly": (0.85, 1.15), "some": (0.8, 1.2), "only": (0.9, 1.1),
     "exactly": (1, 1), "": (0.88, 1.12),
 }  # fmt: skip
-_COUNT = "|".join(_COUNTS)
+_COUNT = "|".join(COUNTS)
 #: What follows a share of something, and no name: "a third of", and not "a third vector".
 _OF = r"(?=\s(?:of|more|less|fewer|as|a|to|too|or|again|below|above|than|larger|smaller|longer|shorter|wider|faster|slower|out|have|has|needs?|takes?|would|without|does|is|are|was|and|in)\b|[.,;:)])"
 #: What follows a multiple: "twice the work", and not "it runs twice".
@@ -68,11 +69,11 @@ def shares(text: str) -> Iterator[Share]:
 
 def _value(found: dict[str, str]) -> float:
     if found["part"]:
-        return _COUNTS[found["count"]] / _PARTS[found["part"]]
+        return COUNTS[found["count"]] / _PARTS[found["part"]]
     if found["among"]:
-        return 1 / _COUNTS[found["among"]]
+        return 1 / COUNTS[found["among"]]
     if found["percent"]:
-        return _COUNTS.get(found["percent"], 0.5) / 100
+        return COUNTS.get(found["percent"], 0.5) / 100
     if found["half"] or found["twice"]:
         return 0.5 if found["half"] else 2.0
-    return _COUNTS[found["times"]] * (_COUNTS[found["more"]] if found["more"] else 1)
+    return COUNTS[found["times"]] * (COUNTS[found["more"]] if found["more"] else 1)

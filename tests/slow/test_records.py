@@ -3,6 +3,7 @@
 import json
 from functools import cache
 from math import ceil, prod
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from benchmarks.gpu_memory import KNOWN, predictions, step_with
 from cs336kit import predict
 from cs336kit.measure.recorded import records
 
+ROOT = Path(__file__).parents[2]
 RECORDS = records()
 #: A part of a GPU's name → its major compute capability.
 CAPABILITY = {"A100": 8, "L40": 8, "H100": 9, "H200": 9, "B200": 10}
@@ -67,6 +69,20 @@ def test_an_optimizer_needs_as_much_for_a_moment_as_is_predicted(name):
             predicted = predict.optimizer_step_bytes("adamw", sizes=sizes, **how)
             # The allocator rounds each tensor up, at most to the next two MiB.
             assert predicted <= row["measured"] <= predicted + 4 * 2**20, way
+
+
+def test_the_readme_says_what_is_reserved():
+    (row,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `max_memory_reserved`"))
+    for name, said in zip(("NVIDIA H200", "NVIDIA H100 80GB HBM3"), row.strip("| ").split(" | ")[1:], strict=True):
+        found = compared(name, *EVERY_STEP)["reserved at the peak"]
+        errors = sorted(abs(predicted / measured - 1) for predicted, measured in found)
+        near = [error for error in errors if error < 0.01]
+        far = list(dict.fromkeys(str(round(100 * error)) for error in errors[len(near) :]))
+        spread = " to ".join(dict.fromkeys((far[0], far[-1])))
+        assert said == (
+            f"{errors.count(0)} the same, {len(near)} within {100 * near[-1]:.1f} %, "
+            f"{len(errors) - len(near)} off by {spread} %"
+        )
 
 
 def test_the_note_says_what_the_records_show():
