@@ -228,7 +228,7 @@ def _sections(notebook: Notebook) -> Iterator[str]:
         yield f"its sections have the numbers {numbers}, and not 1 to {len(numbers)}"
     for text in texts:
         # A section of another text stands behind its name or its link, in "Read on" or with a point (section 3.3).
-        for number in re.findall(r"(?<![\])] )(?<![\]),] )\bsections? (\d+)(?![.\d]|,? of [a-z]* ?lesson)", text.split("**Read on**")[0]):
+        for number in re.findall(r"(?<![\])] )(?<![\]),] )\bsections? (\d+)(?!\.?\d|,? of [a-z]* ?lesson)", text.split("**Read on**")[0]):
             if int(number) not in numbers and not re.search(rf"et al.{{0,40}}section {number}", text):
                 yield f"refers to section {number}, and there is none"
 
