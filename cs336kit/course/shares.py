@@ -34,9 +34,11 @@ _COUNT = "|".join(COUNTS)
 _OF = r"(?=\s(?:of|more|less|fewer|as|a|to|too|or|again|below|above|than|larger|smaller|longer|shorter|wider|faster|slower|out|have|has|needs?|takes?|would|without|does|is|are|was|and|in)\b|[.,;:)])"
 #: What follows a multiple: "twice the work", and not "it runs twice".
 _AS = r"(?=\s(?:as|the|that|what|its|their|more|less|fewer|too|smaller|larger|slower|faster|\d|[A-Z])\b|\s[A-Z]\w*'s)"
+#: Behind a percentage they say whether it is on top or missing.
+_MORE, _LESS = "more|larger|longer|higher|wider|slower|above|over", "less|fewer|smaller|shorter|lower|faster|below|under"
 _SHARE = re.compile(
     rf"(?<![\w-])(?:(?P<hedge>{'|'.join(hedge for hedge in _HEDGES if hedge)})\s+)?"
-    rf"(?:one in (?!two\b)(?P<among>{_COUNT})\b|(?P<percent>half a|(?!an? )(?:{_COUNT})) percent\b|(?P<count>{_COUNT}) (?P<part>{'|'.join(_PARTS)})s?\b{_OF}"
+    rf"(?:(?P<digits>\d+(?:\.\d+)?) % (?P<sign>{_MORE}|{_LESS})\b|one in (?!two\b)(?P<among>{_COUNT})\b|(?P<percent>half a|(?!an? )(?:{_COUNT})) percent\b|(?P<count>{_COUNT}) (?P<part>{'|'.join(_PARTS)})s?\b{_OF}"
     rf"|(?P<half>half)\b(?=\s(?:of|a|as|the|without)\b|[.,;:)])"
     rf"|(?P<twice>twice)\b{_AS}|(?:a )?(?P<times>(?!an?\b|one\b)(?:{_COUNT}))(?: (?P<more>hundred|thousand|million))? times\b{_AS})",
     re.IGNORECASE,
@@ -62,9 +64,19 @@ def shares(text: str) -> Iterator[Share]:
         hedge = " ".join((found["hedge"] or "").lower().split())
         if found["half"] and not hedge:
             continue
+        if found["digits"]:
+            yield _percentage(found[0], found["digits"], found["sign"].lower(), found.start())
+            continue
         value = _value({name: (part or "").lower() for name, part in found.groupdict().items()})
         low, high = _HEDGES[hedge]
         yield Share(found[0], low * value, high * value, found.start())
+
+
+def _percentage(said: str, digits: str, sign: str, start: int) -> Share:
+    """A percentage on top, or one that is missing, which is negative; to half of its last digit."""
+    value, half = float(digits) / 100, 0.005 * 10.0 ** -len(digits.partition(".")[2])
+    ends = (value - half, value + half) if re.fullmatch(_MORE, sign) else (-value - half, half - value)
+    return Share(said, *ends, start)
 
 
 def _value(found: dict[str, str]) -> float:
