@@ -6,20 +6,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from notebooks.test_tamper import COSMETIC, TAMPERED
 
-from benchmarks.steadiness import CONDITIONS
 from cs336kit import predict
-from cs336kit.course import pace, plans, structure
 from cs336kit.course.lessons import BEGIN, END, find
 from cs336kit.course.prose import Pool, numbers
 from cs336kit.course.shares import COUNTS
-from cs336kit.lm import caches
 from cs336kit.measure.recorded import recorded, records
 from cs336kit.predict._families import FAMILIES
 from cs336kit.predict.hardware import accelerators
 from cs336kit.teach import claims
-from cs336kit.teach.exercises import running
 
 ROOT = Path(__file__).parents[1]
 LISTED = tomllib.loads((ROOT / "tests" / "documents.toml").read_text(encoding="utf-8"))
@@ -28,7 +23,8 @@ LESSONS = find([], ROOT / "notebooks")
 APART = re.compile(
     rf"```.*?```|`[^`]*`|\]\([^)]*\)|{re.escape(BEGIN)}.*?{re.escape(END)}|^\| predicted → measured.*?^$"
     r"|\b(?:[Pp]ython|torch|version|exercise|last is|from) \d[\d.]*(?: and \d[\d.]*)?|\b[Ll]essons? \d\d(?:(?:, | and )\d\d)*"
-    r"|(?:\d+ and )?\d+ November 2026|^#+ [^\n]*$|^\d\. |\| 0\.1 \| 0\.2 \||\b00 to \d\d|\b0\d\b|(?<=, )(?:in )?\d\d (?=draws|your|accounts|has)|\btorch is [\d.]+",
+    r"|(?:\d+ and )?\d+ November 2026|^#+ [^\n]*$|^\d\. "
+    r"|\| 0\.1 \| 0\.2 \||\b00 to \d\d|\b0\d\b|(?<=, )(?:in )?\d\d (?=draws|your|accounts|has)|\btorch is [\d.]+",
     re.S | re.M,
 )
 TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
@@ -57,7 +53,11 @@ def unlisted(name, text):
     own = LISTED[name]
     given = [key for keys in own["given"].values() for key in keys]
     found = dict(told(text))
-    yield from (f"{key!r} is listed in documents.toml and not in {name}" for key in [*own["computed"], *given] if key not in found)
+    yield from (
+        f"{key!r} is listed in documents.toml and not in {name}"
+        for key in [*own["computed"], *given]
+        if key not in found
+    )
     for key, number in found.items():
         if key not in own["computed"] and key not in given:
             yield f"{key!r} in {name} is in no list: say in tests/documents.toml what computes it"
@@ -79,7 +79,10 @@ def lessons_with_record(gpu):
 
 def numbers_with_record(gpu):
     """The lessons whose code reads a record of this GPU."""
-    code = {path: "".join(text for cell in cells(path) if cell["cell_type"] == "code" for text in cell["source"]) for path in LESSONS}
+    code = {
+        path: "".join(text for cell in cells(path) if cell["cell_type"] == "code" for text in cell["source"])
+        for path in LESSONS
+    }
     return [path.name[:2] for path, text in code.items() if "measure.recorded(" in text and f'"{gpu}"' in text]
 
 
@@ -92,7 +95,11 @@ def decoders(gpu):
 
 
 def steps():
-    return sum(len(recorded(stage, gpu=gpu).named("requested at the peak")) for gpu in records() for stage in ("memory", "decoders"))
+    return sum(
+        len(recorded(stage, gpu=gpu).named("requested at the peak"))
+        for gpu in records()
+        for stage in ("memory", "decoders")
+    )
 
 
 SCOPE = {"claims": claims, "FAMILIES": FAMILIES, "accelerators": accelerators}
@@ -130,7 +137,11 @@ def test_the_readme_s_table_of_the_records_is_that_of_the_records():
 def record_rows(gpu):
     """A column of the table: what was predicted and what was measured on one GPU."""
     errors = {
-        label: [row.predicted / row.measured - 1 for stage in ("memory", "decoders") for row in recorded(stage, gpu=gpu).named(label)]
+        label: [
+            row.predicted / row.measured - 1
+            for stage in ("memory", "decoders")
+            for row in recorded(stage, gpu=gpu).named(label)
+        ]
         for label in ("saved activations", "requested at the peak", "peak of a step")
     }
     for label in ("saved activations", "requested at the peak"):

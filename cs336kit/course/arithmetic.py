@@ -1,4 +1,4 @@
-"""Read the equations in a text, such as `6 · 64 · 4 bytes = 1.5 KiB`, `√16 = 4` or `$3 \\cdot 4 = 12$`: which are true, which false.
+"""Read the equations in a text, such as `6 · 64 · 4 bytes = 1.5 KiB` or `$3 \\cdot 4 = 12$`, and whether they are true.
 
 A side is what can be computed from it: numbers with units and powers, the four operations, brackets, roots and logarithms. An
 equation with a letter on one side says nothing that can be computed here.
@@ -25,10 +25,10 @@ LATEX = re.compile(r"\$\$.*?\$\$|\$[^$]*\$", re.S)
 ABOUT = 0.05
 _POWER = r"⁻?(?:⁰(?![⁰¹²³⁴⁵⁶⁷⁸⁹])|[¹²³⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹]*)"
 _TOKEN = re.compile(
-    rf"(?P<number>(?<![\w#^_])(?<!\w-)(?<!\d[.,])(?!0\d)(?P<digits>{NUMBER})(?P<e>[eE][-+]?\d+)?(?P<power>{_POWER})?(?![\w⁻]))"
-    r"|(?P<operator>[·×÷/+−])|(?P<open>\()|(?P<close>\))|(?P<root>√)|(?P<log>\bl(?:n|og)\b)"
-    rf"|(?P<raised>{_POWER})|(?P<equal>[=≈])|(?P<verb>,?\s(?:which )?(?:is|are|makes?|comes? to)\s(?:about\s)?)|(?P<space>\s+)|(?P<other>\w+|.)",
-    re.S,
+    rf"""(?P<number>(?<![\w#^_])(?<!\w-)(?<!\d[.,])(?!0\d)(?P<digits>{NUMBER})(?P<e>[eE][-+]?\d+)?(?P<power>{_POWER})?(?![\w⁻]))
+    |(?P<operator>[·×÷/+−])|(?P<open>\()|(?P<close>\))|(?P<root>√)|(?P<log>\bl(?:n|og)\b)|(?P<raised>{_POWER})
+    |(?P<equal>[=≈])|(?P<verb>,?\s(?:which\s)?(?:is|are|makes?|comes?(?:\sto)?)\s(?:about\s)?)|(?P<space>\s+)|(?P<other>\w+|.)""",
+    re.S | re.X,
 )
 _VERBS = r"(?:which|is|are|makes?|comes?)\b"
 _UNIT = re.compile(
@@ -118,11 +118,18 @@ def _before(tokens: list[_Token], place: int, text: str) -> list[_Token]:
         token = tokens[first - 1]
         depth += (token.kind == "close") - (token.kind == "open")
         # Two numbers beside each other are not one expression.
-        if depth < 0 or (first < place and token.kind == "number" and tokens[first].kind in ("number", "open", "root", "log")):
+        if depth < 0 or (
+            first < place and token.kind == "number" and tokens[first].kind in ("number", "open", "root", "log")
+        ):
             break
         first -= 1
     run = tokens[first:place]
-    joined = bool(run) and run[0].start > 0 and not text[run[0].start - 1].isspace() and text[run[0].start - 1] not in "(*,:;$|"
+    joined = (
+        bool(run)
+        and run[0].start > 0
+        and not text[run[0].start - 1].isspace()
+        and text[run[0].start - 1] not in "(*,:;$|"
+    )
     return [] if not run or run[0].kind in ("operator", "raised") or joined else run
 
 
@@ -132,7 +139,11 @@ def _after(tokens: list[_Token], place: int, text: str) -> list[_Token]:
     while end < len(tokens) and tokens[end].kind not in (*_EQUAL, "other"):
         token = tokens[end]
         depth += (token.kind == "open") - (token.kind == "close")
-        if depth < 0 or (end > place + 1 and tokens[end - 1].kind in ("number", "close") and token.kind in ("number", "open", "root", "log")):
+        if depth < 0 or (
+            end > place + 1
+            and tokens[end - 1].kind in ("number", "close")
+            and token.kind in ("number", "open", "root", "log")
+        ):
             break
         end += 1
     run = tokens[place + 1 : end]

@@ -33,7 +33,11 @@ def wrong(text: str) -> Iterator[str]:
     marked, places, end = "", [], 0
     for place, number in enumerate(found):
         length = len(re.match(r"[\d.,]*\d(?:[eE][-+]?\d+|\s?[·×]\s?10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?", text[number.start :])[0])  # type: ignore[index]
-        unit = re.match(rf"\s?{re.escape(number.word)}(?:/s)?", text[number.start + length :]) if number.word in FACTORS else None
+        unit = (
+            re.match(rf"\s?{re.escape(number.word)}(?:/s)?", text[number.start + length :])
+            if number.word in FACTORS
+            else None
+        )
         stop = number.start + length + (unit.end() if unit else 0)
         marked += text[end : number.start] + f"«{place}»"
         places.append((number.start, stop))

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cs336kit import predict
-from cs336kit.course.prose import FACTORS, Pool, literals, numbers, said
+from cs336kit.course.arithmetic import FACTORS
+from cs336kit.course.prose import Pool, literals, numbers, said
 
 FILE = Path(__file__).with_name("exam.toml")
 _POWER = re.compile(r"(\d)e([+-])0*(\d+)")

@@ -31,7 +31,9 @@ _NUMBER = re.compile(
     r"(?:\s?(?P<word>%|[A-Za-zµ]+))?"
 )
 #: A word for what is counted, such as tokens; not one that merely ends so.
-_COUNTED = re.compile(r"(?!.*ss$|.*us$|(?:is|was|has|as|its|this|less|does|plus|minus|times|makes|comes|takes|moves|goes)$)[a-z]{2,}s")
+_COUNTED = re.compile(
+    r"(?!.*ss$|.*us$|(?:is|was|has|as|its|this|less|does|plus|minus|times|makes|comes|takes|moves|goes)$)[a-z]{2,}s"
+)
 #: What the lesson does not itself state: code, formulas, links, the numbers of sections, references, and the line of times.
 _APART = re.compile(
     r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|<[^>]*>|^\d+ minutes\b.*? more for .*?$"
@@ -46,6 +48,7 @@ _REFERENCE = re.compile(
     r"\b(?:[Ll]essons?|[Ss]ections?|[Ee]xercises?|[Tt]able|[Ss]tage|IEEE|RTX|CUDA|[Tt]orch|PyTorch|PCIe|NVLink|Llama)"
     r"(?: [\d.]+(?:, | and | to ))* [\d.]+"
 )
+
 
 class Number(NamedTuple):
     """A number with the word after it, and by how much its value may be off: half of its last digit."""
@@ -235,7 +238,11 @@ def _terms(told: str) -> Iterator[tuple[str, int, int]]:
     for found in _TERM.finditer(told):
         letters = re.sub(r"[ ·]", "", found["letters"])
         # A word, a size (70B) and a bare letter behind a dot, as in "2 · A", are no formula.
-        if found["number"] != "1" and not re.match(r"B$|[a-z]{2}", letters) and not (found["joined"] and len(letters) == 1):
+        if (
+            found["number"] != "1"
+            and not re.match(r"B$|[a-z]{2}", letters)
+            and not (found["joined"] and len(letters) == 1)
+        ):
             yield found["number"] + letters, found.start(), found.end()
 
 
@@ -253,7 +260,11 @@ class Prose:
         #: How many code cells stand above each cell.
         self._above = [sum(map(kind.is_code, cells[:place])) for place in range(len(cells))]
         self._near = [
-            Pool(value for part in [*typed[max(0, n - BEFORE) : n + AFTER], *shown[max(0, n - BEFORE) : n]] for value in part)
+            Pool(
+                value
+                for part in [*typed[max(0, n - BEFORE) : n + AFTER], *shown[max(0, n - BEFORE) : n]]
+                for value in part
+            )
             for n in self._above
         ]
         self._said = Counter((n.digits, n.word) for text in self.texts for n in stated(text))
@@ -274,4 +285,3 @@ class Prose:
             for number in stated(text):
                 if not any(a <= number.start < b for a, b in equal) and not self.tied(place, number):
                     yield place, number
-

@@ -19,28 +19,40 @@ COUNTS = {
 }  # fmt: skip
 _PARTS = {
     "half": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
-    "twelfth": 12, "sixteenth": 16, "twentieth": 20, "fortieth": 40, "hundredth": 100, "thousandth": 1e3, "millionth": 1e6, "billionth": 1e9,
+    "twelfth": 12, "sixteenth": 16, "twentieth": 20, "fortieth": 40,
+    "hundredth": 100, "thousandth": 1e3, "millionth": 1e6, "billionth": 1e9,
 }  # fmt: skip
 #: What comes before a share, and between which multiples of it the value then lies.
 _HEDGES = {
     "nearly": (0.8, 1), "almost": (0.8, 1), "not quite": (0.8, 1), "just under": (0.9, 1), "just over": (1, 1.1),
     "a little more than": (1, 1.15), "a little less than": (0.85, 1), "more than": (1, 2), "over": (1, 2),
-    "less than": (0.4, 1), "fewer than": (0.4, 1), "under": (0.4, 1), "below": (0.4, 1), "above": (1, 2), "not even": (0.5, 1), "at most": (0.5, 1), "up to": (0.5, 1),
+    "less than": (0.4, 1), "fewer than": (0.4, 1), "under": (0.4, 1), "below": (0.4, 1), "above": (1, 2),
+    "not even": (0.5, 1), "at most": (0.5, 1), "up to": (0.5, 1),
     "at least": (1, 1.5), "about": (0.85, 1.15), "roughly": (0.85, 1.15), "some": (0.8, 1.2), "only": (0.9, 1.1),
     "exactly": (1, 1), "": (0.88, 1.12),
 }  # fmt: skip
 _COUNT = "|".join(COUNTS)
 #: What follows a share of something, and no name: "a third of", and not "a third vector".
-_OF = r"(?=\s(?:of|more|less|fewer|as|a|to|too|or|again|below|above|than|larger|smaller|longer|shorter|wider|faster|slower|out|have|has|needs?|takes?|would|without|does|is|are|was|and|in)\b|[.,;:)])"
+_OF = (
+    r"(?=\s(?:of|more|less|fewer|as|a|to|too|or|again|below|above|than|larger|smaller|longer|shorter|wider|faster|slower|out"
+    r"|have|has|needs?|takes?|would|without|does|is|are|was|and|in)\b|[.,;:)])"
+)
 #: What follows a multiple: "twice the work", and not "it runs twice".
 _AS = r"(?=\s(?:as|the|that|what|its|their|more|less|fewer|too|smaller|larger|slower|faster|\d|[A-Z])\b|\s[A-Z]\w*'s)"
 #: Behind a percentage they say whether it is on top or missing.
-_MORE, _LESS = "more|larger|longer|higher|wider|slower|above|over", "less|fewer|smaller|shorter|lower|faster|below|under"
+_MORE, _LESS = (
+    "more|larger|longer|higher|wider|slower|above|over",
+    "less|fewer|smaller|shorter|lower|faster|below|under",
+)
 _SHARE = re.compile(
-    rf"(?<![\w-])(?:(?P<hedge>{'|'.join(hedge for hedge in _HEDGES if hedge)})\s+)?"
-    rf"(?:(?P<digits>\d+(?:\.\d+)?) % (?P<sign>{_MORE}|{_LESS})\b|one in (?!two\b)(?P<among>{_COUNT})\b|(?P<percent>half a|(?!an? )(?:{_COUNT})) percent\b|(?P<count>{_COUNT}) (?P<part>{'|'.join(_PARTS)})s?\b{_OF}"
+    rf"(?<![\w-])(?:(?P<hedge>{'|'.join(hedge for hedge in _HEDGES if hedge)})\s+)?(?:"
+    rf"(?P<digits>\d+(?:\.\d+)?) % (?P<sign>{_MORE}|{_LESS})\b"
+    rf"|one in (?!two\b)(?P<among>{_COUNT})\b"
+    rf"|(?P<percent>half a|(?!an? )(?:{_COUNT})) percent\b"
+    rf"|(?P<count>{_COUNT}) (?P<part>{'|'.join(_PARTS)})s?\b{_OF}"
     rf"|(?P<half>half)\b(?=\s(?:of|a|as|the|without)\b|[.,;:)])"
-    rf"|(?P<twice>twice)\b{_AS}|(?:a )?(?P<times>(?!an?\b|one\b)(?:{_COUNT}))(?: (?P<more>hundred|thousand|million))? times\b{_AS})",
+    rf"|(?P<twice>twice)\b{_AS}"
+    rf"|(?:a )?(?P<times>(?!an?\b|one\b)(?:{_COUNT}))(?: (?P<more>hundred|thousand|million))? times\b{_AS})",
     re.IGNORECASE,
 )
 

@@ -9,8 +9,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from cs336kit.course import cells as kind
 from cs336kit.course import arithmetic, directions, exempt, flow, pace, pages, slide_cells, spoilers
+from cs336kit.course import cells as kind
 from cs336kit.course.cells import Cell
 from cs336kit.course.lessons import METADATA, every
 from cs336kit.course.outputs import text_of
@@ -222,13 +222,19 @@ def _twice(notebook: Notebook) -> Iterator[str]:
 
 def _sections(notebook: Notebook) -> Iterator[str]:
     """Sections are numbered from 1, and a reference leads to one of them."""
-    texts = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown" and "page" not in kind.tags(cell)]
+    texts = [
+        cell["source"]
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "markdown" and "page" not in kind.tags(cell)
+    ]
     numbers = [int(found) for text in texts for found in re.findall(r"^## (\d+) ·", text, flags=re.M)]
     if numbers != list(range(1, len(numbers) + 1)):
         yield f"its sections have the numbers {numbers}, and not 1 to {len(numbers)}"
     for text in texts:
         # A section of another text stands behind its name or its link, in "Read on" or with a point (section 3.3).
-        for number in re.findall(r"(?<![\])] )(?<![\]),] )\bsections? (\d+)(?!\.?\d|,? of [a-z]* ?lesson)", text.split("**Read on**")[0]):
+        for number in re.findall(
+            r"(?<![\])] )(?<![\]),] )\bsections? (\d+)(?!\.?\d|,? of [a-z]* ?lesson)", text.split("**Read on**")[0]
+        ):
             if int(number) not in numbers and not re.search(rf"et al.{{0,40}}section {number}", text):
                 yield f"refers to section {number}, and there is none"
 

@@ -103,8 +103,8 @@ def compare_with_file(claim: Claim, outcome: Outcome) -> None:
 def untied(claim: Claim, settle: Callable[[], Outcome]) -> list[str]:
     """Numbers that only one of a claim and its test has: a number that is typed as said, and one of the claim's own.
 
-    settle: the function under `settles`. If a claim names no number, what is typed as said is an example, and is not looked at. Of
-    the claim's numbers, those of two digits and more have to stand in the test's module.
+    settle: the function under `settles`. If a claim names no number, what is typed as said is an example, and not looked at.
+    Of the claim's numbers, those of two digits and more have to stand in the test's module.
     """
     told = _numbers(claim.claim)
     tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(settle))))
@@ -137,7 +137,7 @@ def _written(text: str) -> list[tuple[str, float]]:
 
 
 def _numbers(text: str) -> set[float]:
-    """All numbers that a claim may be said to name: in digits, also within names and formulas, with their powers, and in words."""
+    """All numbers that a claim may be said to name: in digits, also within names and formulas, and in words."""
     found = re.finditer(rf"({NUMBER})(?:e([-+]?\d+))?", text.translate(RAISED))
     values = {float(m[1].replace(",", "")) * 10.0 ** int(m[2] or 0) for m in found}
     return values | {value for word in re.findall("[a-z]+", text.lower()) for value in WORDS.get(word, ())}

@@ -61,4 +61,8 @@ def test_another_number_is_seen_in_each_kind_of_sentence():
     hints = (*found.hints, "Try 7,654 tokens.")
     mistakes = {**found.mistakes, "17": "that is for 76 layers."}
     changed = replace(found, checked="an A100 at 8.1 GB.", mistakes=mistakes, hints=hints)
-    assert [text.split(" in ")[0] for text in exercise.untied(changed, lesson)] == ["8.1 GB", "76 layers", "7,654 tokens"]
+    assert [text.split(" in ")[0] for text in exercise.untied(changed, lesson)] == [
+        "8.1 GB",
+        "76 layers",
+        "7,654 tokens",
+    ]

@@ -72,7 +72,9 @@ def seen(lie):
         return exam.untied(entry | {"question": _changed(entry["question"], lie)})
     if where == "exercises":
         found, lesson = exercises.load(which), Prose(cells(which[:2]))
-        mistakes = {mistake: sentence.replace(lie["before"], lie["after"]) for mistake, sentence in found.mistakes.items()}
+        mistakes = {
+            mistake: sentence.replace(lie["before"], lie["after"]) for mistake, sentence in found.mistakes.items()
+        }
         changed = replace(found, checked=found.checked.replace(lie["before"], lie["after"]), mistakes=mistakes)
         assert changed != found
         return [*{*exercise.untied(changed, lesson)} - {*exercise.untied(found, lesson)}]

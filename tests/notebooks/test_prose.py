@@ -10,8 +10,9 @@ import pytest
 from nbformat import v4
 
 from cs336kit import lm, predict
+from cs336kit.course.arithmetic import FACTORS, equations
 from cs336kit.course.lessons import find, read
-from cs336kit.course.prose import FACTORS, Pool, Prose, equations, formulas, numbers, said, stated, years
+from cs336kit.course.prose import Pool, Prose, formulas, numbers, said, stated, years
 from cs336kit.course.shares import shares
 from cs336kit.measure.seconds import DEFAULT_SPREAD
 from cs336kit.predict import MODELS
@@ -123,7 +124,9 @@ def test_shares_formulas_and_years_are_listed_and_true(path, proses):
 
 def test_what_is_listed_of_shares_formulas_and_years_is_needed_and_true(proses):
     for lesson, own in SHARES.items():
-        told = [" ".join(said(text)[share.start :].split()) for text in proses[lesson].texts for share in shares(said(text))]
+        told = [
+            " ".join(said(text)[share.start :].split()) for text in proses[lesson].texts for share in shares(said(text))
+        ]
         phrases = [*own.get("computed", {}), *(p for group in own.get("given", {}).values() for p in group)]
         assert [p for p in phrases if not any(rest.startswith(p) for rest in told)] == [], lesson
     texts = [text for prose in proses.values() for text in prose.texts]
@@ -136,12 +139,16 @@ def test_what_is_listed_of_shares_formulas_and_years_is_needed_and_true(proses):
         for clause, expression in groups.get("card", {}).items():
             assert any("**The card**" in text and clause in text for text in proses[lesson].texts), (lesson, clause)
             first = next(formulas(clause))[0]
-            assert int(re.match(r"\d+", first)[0]) == worth(expression), f"{clause}: {expression} is {worth(expression):g}"
+            assert int(re.match(r"\d+", first)[0]) == worth(expression), (
+                f"{clause}: {expression} is {worth(expression):g}"
+            )
 
 
 def test_a_year_is_not_before_the_number_in_arxiv_that_stands_beside_it(proses):
     texts = [text for prose in proses.values() for text in prose.texts]
-    linked = [found for text in texts for found in re.findall(r"(20\d\d)\b[^()\n]*\(https://arxiv\.org/abs/(\d\d)", text)]
+    linked = [
+        found for text in texts for found in re.findall(r"(20\d\d)\b[^()\n]*\(https://arxiv\.org/abs/(\d\d)", text)
+    ]
     assert len(linked) > 20 and all(0 <= int(year) - 2000 - int(number) <= 3 for year, number in linked)
 
 

@@ -72,7 +72,9 @@ def test_an_optimizer_needs_as_much_for_a_moment_as_is_predicted(name):
 
 
 def test_the_readme_says_what_is_reserved():
-    (row,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `max_memory_reserved`"))
+    (row,) = (
+        line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `max_memory_reserved`")
+    )
     for name, said in zip(("NVIDIA H200", "NVIDIA H100 80GB HBM3"), row.strip("| ").split(" | ")[1:], strict=True):
         found = compared(name, *EVERY_STEP)["reserved at the peak"]
         errors = sorted(abs(predicted / measured - 1) for predicted, measured in found)
