@@ -82,7 +82,7 @@ def test_the_readme_says_what_is_reserved():
         far = list(dict.fromkeys(str(round(100 * error)) for error in errors[len(near) :]))
         spread = " to ".join(dict.fromkeys((far[0], far[-1])))
         assert said == (
-            f"{errors.count(0)} the same, {len(near)} within {100 * near[-1]:.1f} %, "
+            f"{errors.count(0)} the same, {len(near)} within {ceil(1e3 * near[-1]) / 10} %, "
             f"{len(errors) - len(near)} off by {spread} %"
         )
 
