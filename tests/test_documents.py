@@ -6,15 +6,20 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from notebooks.test_tamper import COSMETIC, TAMPERED
 
+from benchmarks.steadiness import CONDITIONS
 from cs336kit import predict
+from cs336kit.course import pace, plans, structure
 from cs336kit.course.lessons import BEGIN, END, find
 from cs336kit.course.prose import Pool, numbers
 from cs336kit.course.shares import COUNTS
+from cs336kit.lm import caches
 from cs336kit.measure.recorded import recorded, records
 from cs336kit.predict._families import FAMILIES
 from cs336kit.predict.hardware import accelerators
 from cs336kit.teach import claims
+from cs336kit.teach.exercises import running
 
 ROOT = Path(__file__).parents[1]
 LISTED = tomllib.loads((ROOT / "tests" / "documents.toml").read_text(encoding="utf-8"))
@@ -66,7 +71,7 @@ def unlisted(name, text):
 
 
 def worth(expression):
-    return float(eval(expression, globals() | SCOPE))
+    return float(eval(expression, dict(SCOPE)))
 
 
 def lessons_with_tag(tag):
@@ -102,7 +107,13 @@ def steps():
     )
 
 
-SCOPE = {"claims": claims, "FAMILIES": FAMILIES, "accelerators": accelerators}
+#: What the expressions of documents.toml may name.
+SCOPE = {
+    "claims": claims, "FAMILIES": FAMILIES, "accelerators": accelerators, "TAMPERED": TAMPERED, "COSMETIC": COSMETIC,
+    "CONDITIONS": CONDITIONS, "LESSONS": LESSONS, "pace": pace, "plans": plans, "structure": structure, "running": running,
+    "caches": caches, "predict": predict, "decoders": decoders, "steps": steps, "lessons_with_tag": lessons_with_tag,
+    "lessons_with_record": lessons_with_record,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LISTED)
