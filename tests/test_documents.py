@@ -1,4 +1,4 @@
-"""The numbers in README, TEACHING and CHANGELOG are computed where that is possible, and else listed with their source."""
+"""The numbers in README, TEACHING, CHANGELOG and docs are computed where that is possible, and else listed with their source."""
 
 import json
 import re
@@ -23,6 +23,15 @@ from cs336kit.teach.exercises import running
 
 ROOT = Path(__file__).parents[1]
 LISTED = tomllib.loads((ROOT / "tests" / "documents.toml").read_text(encoding="utf-8"))
+#: The documents by their names, with their texts.
+DOCUMENTS = {
+    str(path.relative_to(ROOT).with_suffix("")): path.read_text(encoding="utf-8")
+    for path in [
+        *(ROOT / f"{name}.md" for name in ("README", "TEACHING", "CHANGELOG")),
+        *sorted((ROOT / "docs").glob("*.md")),
+    ]
+    if path.exists()
+}
 LESSONS = find([], ROOT / "notebooks")
 #: Code, links, what is generated, names with a version, lessons, dates, and the numbers of a list.
 APART = re.compile(
@@ -53,21 +62,17 @@ def told(text):
         yield found[0], next(numbers(f"{value:g}"))
 
 
-def unlisted(name, text):
+GIVEN = [key for keys in LISTED["given"].values() for key in keys]
+
+
+def unlisted(text):
     """The numbers of a document that stand in no list, or are not what is computed for them."""
-    own = LISTED[name]
-    given = [key for keys in own["given"].values() for key in keys]
-    found = dict(told(text))
-    yield from (
-        f"{key!r} is listed in documents.toml and not in {name}"
-        for key in [*own["computed"], *given]
-        if key not in found
-    )
-    for key, number in found.items():
-        if key not in own["computed"] and key not in given:
-            yield f"{key!r} in {name} is in no list: say in tests/documents.toml what computes it"
-        elif key in own["computed"] and number._replace(word="") not in Pool([(worth(own["computed"][key]), "")]):
-            yield f"{key!r} in {name} is {worth(own['computed'][key]):g}"
+    for key, number in dict(told(text)).items():
+        computed = LISTED["computed"].get(key)
+        if computed is None and key not in GIVEN:
+            yield f"{key!r} is in no list: say in tests/documents.toml what computes it"
+        elif computed and number._replace(word="") not in Pool([(worth(computed), "")]):
+            yield f"{key!r} is {worth(computed):g}"
 
 
 def worth(expression):
@@ -116,30 +121,40 @@ SCOPE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LISTED)
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_number_is_computed_or_listed(name):
-    assert not [*unlisted(name, (ROOT / f"{name}.md").read_text(encoding="utf-8"))]
+    assert not [*unlisted(DOCUMENTS[name])]
+
+
+def test_what_is_listed_is_needed():
+    found = {key for text in DOCUMENTS.values() for key, _ in told(text)}
+    assert [key for key in [*LISTED["computed"], *GIVEN] if key not in found] == []
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [("README", "31 ways", "41 ways"), ("README", "eleven conditions", "twelve conditions"), ("TEACHING", "28 GB", "18 GB"),
-     ("CHANGELOG", "Twenty-nine accelerators", "Thirty-nine accelerators"), ("CHANGELOG", "3,730 of", "3,830 of")],
-)  # fmt: skip
-def test_another_number_is_seen(name, old, new):
-    text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
-    assert old in text and any(new in problem for problem in unlisted(name, text.replace(old, new)))
+    ("old", "new"),
+    [
+        ("31 ways", "41 ways"),
+        ("eleven conditions", "twelve conditions"),
+        ("28 GB", "18 GB"),
+        ("Twenty-nine accelerators", "Thirty-nine accelerators"),
+        ("3,730 of", "3,830 of"),
+    ],
+)
+def test_another_number_is_seen(old, new):
+    (text,) = (text for text in DOCUMENTS.values() if old in text)
+    assert any(new in problem for problem in unlisted(text.replace(old, new)))
 
 
-def test_the_readme_names_the_lessons_that_show_the_record():
-    said = re.search(r"Lessons (\d\d(?:, \d\d)* and \d\d) show the first", (ROOT / "README.md").read_text())[1]
+def test_the_lessons_that_show_the_record_are_named():
+    (said,) = re.findall(r"Lessons (\d\d(?:, \d\d)* and \d\d) show the first", "\n".join(DOCUMENTS.values()))
     assert re.findall(r"\d\d", said) == numbers_with_record("NVIDIA H200")
 
 
-def test_the_readme_s_table_of_the_records_is_that_of_the_records():
+def test_the_table_of_the_records_is_that_of_the_records():
     gpus = ["NVIDIA H200", "NVIDIA H100 80GB HBM3"]
     rows = "\n".join(f"| {' | '.join(parts)} |" for parts in zip(*map(record_rows, gpus), strict=True))
-    table = re.search(r"\| predicted → measured .*?\n\n", (ROOT / "README.md").read_text(), flags=re.S)[0]
+    (table,) = re.findall(r"\| predicted → measured .*?\n(?=\n|$)", "\n".join(DOCUMENTS.values()), flags=re.S)
     # What is reserved is predicted anew: tests/slow/test_records.py.
     lines = [line for line in table.strip().splitlines()[2:] if "max_memory_reserved" not in line]
     assert ["| " + line.split(" | ", 1)[1] for line in lines] == rows.splitlines()

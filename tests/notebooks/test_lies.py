@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from claims.settled import settlements, untied
 from notebooks.test_prose import CONSTANTS, known, unlisted
+from test_documents import DOCUMENTS
 from test_documents import unlisted as unlisted_in_document
 
 from cs336kit.course import exam, exercise, structure
@@ -78,8 +79,8 @@ def seen(lie):
         changed = replace(found, checked=found.checked.replace(lie["before"], lie["after"]), mistakes=mistakes)
         assert changed != found
         return [*{*exercise.untied(changed, lesson)} - {*exercise.untied(found, lesson)}]
-    text = (HERE.parents[1] / f"{where}.md").read_text(encoding="utf-8")
-    return [*unlisted_in_document(where, _changed(text, lie))]
+    (text,) = (text for text in DOCUMENTS.values() if lie["before"] in text)
+    return [*unlisted_in_document(_changed(text, lie))]
 
 
 def _changed(text, lie):
