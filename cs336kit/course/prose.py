@@ -23,6 +23,8 @@ from cs336kit.course.cells import Cell
 
 #: To how many code cells before and after it a short number may be tied; of those after it, to their code alone.
 BEFORE, AFTER = 4, 2
+#: How many cells a slide has at most, and the one after it.
+SLIDE = 6
 #: A number with its power of ten and the word after it; digits that are part of a name (H100, GPT-3, 04.1) do not count.
 #: Of a square, the number that is squared.
 _NUMBER = re.compile(
@@ -277,6 +279,18 @@ class Prose:
         ):
             return True
         return number in self._near[place] if number.short else self._all.upto(number, self._above[place])
+
+    def untitled(self) -> Iterator[tuple[int, Number]]:
+        """Every number in the title or the notes of a slide that the lesson neither shows nor says, with the index of its cell."""
+        told = {(n.digits, n.word) for text in self.texts for n in numbers(text)}
+        for place, cell in enumerate(self.cells):
+            for text in kind.for_slide(cell).values():
+                for number in stated(text):
+                    # A title stands above what the slide shows.
+                    near = self._near[place : place + SLIDE]
+                    shown = any(number in pool for pool in near) or (not number.short and number in self._all)
+                    if not shown and (number.digits, number.word) not in told:
+                        yield place, number
 
     def untied(self) -> Iterator[tuple[int, Number]]:
         """Every number that is tied to nothing, with the index of its cell."""

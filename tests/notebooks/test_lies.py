@@ -13,6 +13,7 @@ from test_documents import DOCUMENTS
 from test_documents import unlisted as unlisted_in_document
 
 from cs336kit.course import exam, exercise, structure
+from cs336kit.course.cells import for_slide
 from cs336kit.course.lessons import find, read
 from cs336kit.course.prose import Prose
 from cs336kit.teach import exercises
@@ -39,6 +40,10 @@ def told(lie):
     elif "move" in lie:
         (place,), (over,) = _begins(changed, lie["move"]), _begins(changed, lie["over"])
         changed.insert(over, changed.pop(place))
+    elif "title" in lie:
+        (place,) = (i for i, cell in enumerate(changed) if lie["title"] in for_slide(cell).get("title", ""))
+        slide = changed[place]["metadata"]["slideshow"] | {"title": lie["after"]}
+        changed[place] = changed[place] | {"metadata": changed[place]["metadata"] | {"slideshow": slide}}
     else:
         (place,) = (i for i, cell in enumerate(changed) if lie["before"] in cell["source"])
         changed[place] = changed[place] | {"source": changed[place]["source"].replace(lie["before"], lie["after"], 1)}

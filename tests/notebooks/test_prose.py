@@ -77,7 +77,7 @@ def worth(expression):
 
 @pytest.mark.parametrize("lesson", CONSTANTS)
 def test_constants_are_needed_and_true(lesson, proses):
-    untied = [number for _, number in proses[lesson].untied()]
+    untied = [number for _, number in (*proses[lesson].untied(), *proses[lesson].untitled())]
     assert [text for text in listed(lesson) if not any(is_listed(text, number) for number in untied)] == []
     for text, expression in CONSTANTS[lesson].get("computed", {}).items():
         value = worth(expression)
@@ -108,6 +108,9 @@ def unlisted(lesson, prose):
         for name, year in years(text):
             if YEARS.get(name) != year:
                 yield f"cell {place}: '{name} {year}' is not in the list of years"
+    for place, number in prose.untitled():
+        if not known(lesson, number):
+            yield f"cell {place}: its slide's title or notes say {number.digits} {number.word}, and the lesson does not"
 
 
 def _places(text, part):
