@@ -281,7 +281,7 @@ class Prose:
         return number in self._near[place] if number.short else self._all.upto(number, self._above[place])
 
     def untitled(self) -> Iterator[tuple[int, Number]]:
-        """Every number in the title or the notes of a slide that the lesson neither shows nor says, with the index of its cell."""
+        """Every number in the title or the notes of a slide that the lesson neither shows nor says, with its cell."""
         told = {(n.digits, n.word) for text in self.texts for n in numbers(text)}
         for place, cell in enumerate(self.cells):
             for text in kind.for_slide(cell).values():
