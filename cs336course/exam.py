@@ -1,5 +1,6 @@
 """The exam: a question for each lesson, with numbers of its own, and an answer whose numbers are computed, not typed."""
 
+import ast
 import math
 import re
 import tomllib
@@ -7,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cs336course.arithmetic import FACTORS
+from cs336course.prose import Pool, literals, numbers, said
 from cs336kit import predict
 
 FILE = Path(__file__).with_name("exam.toml")
@@ -43,3 +46,18 @@ def _question(entry: dict[str, Any]) -> Question:
     for name, expression in entry["values"].items():
         values[name] = eval(expression, {"math": math, "predict": predict, **values})
     return Question(entry["question"].strip(), entry["answer"].strip(), values)
+
+
+def untied(entry: dict[str, Any]) -> list[str]:
+    """The numbers of a question that its values do not begin with, and that its `given` does not list with a reason.
+
+    Each is listed with its unit, as in `given."96 GB" = "compared with a shard"`.
+    """
+    known = [(value, "") for value in _question(entry).values.values()]
+    for expression in entry["values"].values():
+        known += literals(ast.parse(expression))
+    pool, given = Pool(known), [*entry.get("given", {})]
+    found = [(n, f"{n.digits} {n.word}" if n.word in FACTORS else n.digits) for n in numbers(said(entry["question"]))]
+    loose = [text for n, text in found if n not in pool and n._replace(word="") not in pool and not n.raised]
+    unneeded = [f"{text} is given and not needed" for text in given if text not in loose]
+    return [f"{text} is in the question, and not in its values" for text in loose if text not in given] + unneeded

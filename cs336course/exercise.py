@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import combinations, product
@@ -15,8 +15,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
-from cs336course.cells import identify
+from cs336course import flow
+from cs336course.arithmetic import equations
+from cs336course.cells import Cell, identify, source, tags
 from cs336course.lessons import NOTEBOOKS, find
+from cs336course.prose import Pool, Prose, literals, stated, values_of
 from cs336kit import lessons
 from cs336kit.command.arguments import Parser
 from cs336kit.files import write_whole
@@ -190,6 +193,47 @@ def _alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+
+
+def untied(exercise: Exercise, lesson: Prose) -> list[str]:
+    """The numbers in what `checked`, the mistakes' sentences and the hints say that follow from nothing, each with its sentence.
+
+    They follow from the cases, the right answer and the mistakes (their code and what they return), from the task and the
+    solution in the lesson, or from an equation; one of three digits and more also from what the lesson computes.
+    """
+    near = Pool([*_own_numbers(exercise), *_of_the_task(exercise.id, lesson.cells)])
+    found = []
+    for sentence in (exercise.checked, *exercise.mistakes.values(), *exercise.hints):
+        equal = [(begin, end) for begin, end, true in equations(sentence) if true]
+        for number in stated(sentence):
+            bare = number._replace(word="")
+            anywhere = not number.short and lesson.tied(len(lesson.cells) - 1, number)
+            if not (anywhere or number in near or bare in near or any(a <= number.start < b for a, b in equal)):
+                found.append(f"{number.digits} {number.word}".strip() + f" in {sentence!r}")
+    return found
+
+
+def _own_numbers(exercise: Exercise) -> Iterator[tuple[float, str]]:
+    """The numbers of the reference, the cases and the mistakes, and of what they return, less those that are only said."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(exercise.reference)))
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        call.keywords = [keyword for keyword in call.keywords if keyword.arg not in ("checked", "hints")]
+        for keyword in call.keywords:
+            if keyword.arg == "mistakes" and isinstance(keyword.value, ast.Dict):
+                keyword.value.values = []
+    yield from literals(tree)
+    for label, args in exercise.calls(exercise.reference.__name__):
+        values = [*args, exercise.right(args), *exercise.wrong(args)]
+        yield from values_of("\n".join([label, *(repr(value)[:2000] for value in values)]))
+
+
+def _of_the_task(id: str, cells: Sequence[Cell]) -> Iterator[tuple[float, str]]:
+    """The numbers of an exercise's task, stub and solution in its lesson."""
+    begins = [i for i, cell in enumerate(cells) if source(cell).startswith(f"### Exercise {id} ")]
+    for cell in cells[begins[0] : begins[0] + 4] if begins else []:
+        yield from values_of(source(cell)) if cell["cell_type"] == "markdown" else literals(flow.parse(source(cell)))
+        if "solution" in tags(cell):
+            return
 
 
 def show(exercise: Exercise) -> str:

@@ -1,12 +1,15 @@
 """Tie each number in a lesson's prose to the same number in an output, the code, an equation, or elsewhere in the prose.
 
 A number is tied when it equals one of those after rounding to its own digits. With three or more digits, that can be
-anywhere in the lesson, because a wrong number rarely matches by accident. A shorter one must be in the cells near it, with
-the same unit if it has one. A number that is tied to nothing is wrong, or has to be listed with its source.
+anywhere in the lesson's code or in an output above it, because a wrong number rarely matches by accident. A shorter one must
+be in the cells near it, with the same unit if it has one. What only an output below shows ties nothing, so that a text which
+is moved above the table that it speaks of is noticed. A number that is tied to nothing is wrong, or has to be listed with its
+source.
 """
 
 import ast
 import re
+import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,41 +18,38 @@ from typing import Any, NamedTuple
 
 from cs336course import cells as kind
 from cs336course import flow
+from cs336course.arithmetic import FACTORS, LATEX, NUMBER, RAISED, equations, plain
 from cs336course.cells import Cell
 
-#: To how many code cells before and after it a short number may be tied.
+#: To how many code cells before and after it a short number may be tied; of those after it, to their code alone.
 BEFORE, AFTER = 4, 2
-_NUM = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+#: How many cells a slide has at most, and the one after it.
+SLIDE = 6
 #: A number with its power of ten and the word after it; digits that are part of a name (H100, GPT-3, 04.1) do not count.
+#: Of a square, the number that is squared.
 _NUMBER = re.compile(
-    rf"(?<![\w,/^_#-])(?<!\d\.)(?P<digits>{_NUM})(?![\d_⁰¹²³⁴⁵⁶⁷⁸⁹⁻])(?:[eE](?P<e>[-+]?\d+)|\s?[·×]\s?10(?P<power>[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?"
+    rf"(?<![\w,/^_#-])(?<!\d\.)(?P<digits>{NUMBER})(?![\d_])(?P<raised>⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?"
+    r"(?:[eE](?P<e>[-+]?\d+)|\s?[·×]\s?10(?P<power>[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?"
     r"(?:\s?(?P<word>%|[A-Za-zµ]+))?"
 )
-#: `6 · 64 · 4 bytes = 1.5 KiB`, also with a word instead of the equals sign.
-_TERM = rf"{_NUM}[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*(?:\s?(?:%|[A-Za-zµ]+(?:/s)?))?"
-_IS = r",?\s?(?:=|is|are|makes?|comes? to|which is)\s(?:about\s)?"
-_EQUATION = re.compile(
-    rf"(?<![\w,/^_#.·×+−-])(?<![·×/÷+−]\s)({_TERM}(?:\s?[·×/÷+−]\s?{_TERM})+){_IS}"
-    rf"({_TERM}(?:\s?[·×]\s?10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)"
+#: A word for what is counted, such as tokens; not one that merely ends so.
+_COUNTED = re.compile(
+    r"(?!.*ss$|.*us$|(?:is|was|has|as|its|this|less|does|plus|minus|times|makes|comes|takes|moves|goes)$)[a-z]{2,}s"
 )
-#: What the lesson does not itself state: code, formulas, links, headings, references, and the line of times.
+#: What the lesson does not itself state: code, formulas, links, the numbers of sections, references, and the line of times.
 _APART = re.compile(
-    r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|^#+ .*?$|<[^>]*>|^\d+ minutes\b.*? more for .*?$|\b(?:19|20)\d\d\b"
-    r"|\*\*(?:Discuss|Read on)\*\*.*|^\d+\. ",
+    r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|<[^>]*>|^\d+ minutes\b.*? more for .*?$"
+    r"|^#+ (?:\d+ ·|Exercise [\d.]+ ★* \d+ min|Drills \d+ min)|\*\*(?:Discuss|Read on)\*\*.*|^\d+\. ",
     re.S | re.M,
 )
+#: A year with the word before it, mostly the name of who published something in it.
+_YEAR = re.compile(
+    r"(?P<name>[^\W\d_][\w-]*)(?: et al\.| and others)?,? \(?(?P<year>(?:19[5-9]|20[0-3])\d)\b(?![\d.,]*\d)"
+)
 _REFERENCE = re.compile(
-    r"\b(?:[Ll]essons?|[Ss]ections?|[Ee]xercises?|[Tt]able|[Ss]tage|IEEE|RTX|CUDA|[Tt]orch|PyTorch|before|from|PCIe|NVLink|Llama)"
+    r"\b(?:[Ll]essons?|[Ss]ections?|[Ee]xercises?|[Tt]able|[Ss]tage|IEEE|RTX|CUDA|[Tt]orch|PyTorch|PCIe|NVLink|Llama)"
     r"(?: [\d.]+(?:, | and | to ))* [\d.]+"
 )
-#: The factor that a word after a number stands for.
-FACTORS = {
-    "%": 0.01, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "B": 1e9, "M": 1e6, "T": 1e12,
-    "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
-    "ms": 1e-3, "milliseconds": 1e-3, "µs": 1e-6, "microseconds": 1e-6, "ns": 1e-9,
-    "GFLOP": 1e9, "GFLOPs": 1e9, "TFLOP": 1e12, "TFLOPs": 1e12, "PFLOP": 1e15, "PFLOPs": 1e15,
-}  # fmt: skip
 
 
 class Number(NamedTuple):
@@ -59,6 +59,7 @@ class Number(NamedTuple):
     word: str
     scale: float
     start: int
+    raised: bool = False
 
     @property
     def value(self) -> float:
@@ -77,9 +78,11 @@ class Number(NamedTuple):
 
     @property
     def telling(self) -> bool:
-        """Whether it is checked: three digits, or two with a decimal point or a unit, or a percentage."""
-        two = len(self.digits.replace(".", "").lstrip("0")) > 1 and (self.word in FACTORS or "." in self.digits)
-        return not self.short or two or self.word == "%"
+        """Whether it is checked: three digits, or two with a decimal point or what they count, or a unit."""
+        if self.raised or not self.short:
+            return not self.short
+        two = len(self.digits.replace(".", "").lstrip("0")) > 1
+        return self.word in FACTORS or (two and ("." in self.digits or bool(_COUNTED.fullmatch(self.word))))
 
     def slips(self) -> Iterator["Number"]:
         """The same number with one wrong digit, in all possible ways."""
@@ -93,14 +96,24 @@ class Number(NamedTuple):
 def numbers(text: str) -> Iterator[Number]:
     """Every number of a text."""
     for found in _NUMBER.finditer(text):
-        power = int(found["e"] or 0) + int((found["power"] or "0").translate(_RAISED))
-        yield Number(found["digits"], found["word"] or "", 10.0**power, found.start())
+        power = int(found["e"] or 0) + int((found["power"] or "0").translate(RAISED))
+        yield Number(found["digits"], found["word"] or "", 10.0**power, found.start(), bool(found["raised"]))
+
+
+def said(text: str) -> str:
+    """A text with what the lesson does not itself state blanked: code, formulas, links, and questions to discuss."""
+    return _APART.sub(_blank, text)
 
 
 def stated(text: str) -> list[Number]:
-    """The numbers that a cell of prose states, apart from code, formulas, links, references and questions to discuss."""
-    blank = _REFERENCE.sub(_blank, _APART.sub(_blank, text))
+    """The numbers that a cell of prose states, apart from what :func:`said` blanks, references and years."""
+    blank = _YEAR.sub(_blank, _REFERENCE.sub(_blank, said(text)))
     return [number for number in numbers(blank) if number.telling]
+
+
+def years(text: str) -> list[tuple[str, int]]:
+    """Each year that a text names, with the word before it: `("Hoffmann", 2022)`."""
+    return [(found["name"], int(found["year"])) for found in _YEAR.finditer(re.sub(r"`[^`]*`", _blank, text))]
 
 
 def _blank(found: re.Match[str]) -> str:
@@ -112,18 +125,26 @@ Values = Iterable[tuple[float, str]]
 
 
 class Pool:
-    """Values with the word after each; `number in pool` asks whether a number of the prose is one of them."""
+    """Values with the word after each; `number in pool` asks whether a number of the prose is one of them.
 
-    def __init__(self, values: Values) -> None:
-        groups: dict[float | None, set[float]] = {}
-        for value, word in values:
-            groups.setdefault(FACTORS.get(word), set()).add(abs(value))
-        self._sorted = {factor: sorted(group) for factor, group in groups.items()}
+    shown: further values, those that each cell shows; `upto` asks only for those of cells that far.
+    """
+
+    def __init__(self, values: Values, shown: Sequence[Values] = ()) -> None:
+        groups: dict[float | None, dict[float, int]] = {}
+        for place, part in enumerate([values, *shown]):
+            for value, word in part:
+                groups.setdefault(FACTORS.get(word), {}).setdefault(abs(value), place)
+        self._sorted = {factor: sorted(group.items()) for factor, group in groups.items()}
 
     def __contains__(self, number: Number) -> bool:
+        return self.upto(number, sys.maxsize)
+
+    def upto(self, number: Number, most: int) -> bool:
         """Whether a value, rounded to the digits of the number, is that number, even if only one of them has a unit.
 
-        A short number with a unit does not match every bare number with the same digits.
+        A short number with a unit does not match every bare number with the same digits. most: how many of the cells that
+        show something count.
         """
         ours = FACTORS.get(number.word)
         for factor, group in self._sorted.items():
@@ -135,23 +156,25 @@ class Pool:
                 scales = [ours / factor]
             for scale in scales:
                 value, half = number.value * scale, number.half * scale * (1 + 1e-9)
-                place = bisect_left(group, max(value - half, 5e-324))
-                if place < len(group) and group[place] <= value + half:
-                    return True
+                for place in range(bisect_left(group, (max(value - half, 5e-324), -1)), len(group)):
+                    if group[place][0] > value + half:
+                        break
+                    if group[place][1] <= most:
+                        return True
         return False
 
 
-def _pool(cell: Cell) -> list[tuple[float, str]]:
-    """All values that a code cell contains or shows, each with the word after it."""
-    found = list(_literals(flow.parse(kind.source(cell))))
+def _shown(cell: Cell) -> list[tuple[float, str]]:
+    """All values that a code cell shows, each with the word after it."""
+    found: list[tuple[float, str]] = []
     for output in cell.get("outputs", []):
         about = output.get("metadata", {}).get("image/svg+xml", {}).get("alt", "")
         for text in (output.get("text", ""), output.get("data", {}).get("text/plain", ""), about):
-            found += _values("".join(text))
+            found += values_of("".join(text))
     return found
 
 
-def _values(text: str) -> Iterator[tuple[float, str]]:
+def values_of(text: str) -> Iterator[tuple[float, str]]:
     """The numbers of an output, each with the unit after it; a number without one may have any that the output names."""
     units = {word for word in re.findall(r"%|[A-Za-zµ]+", text) if word in FACTORS}
     for number in numbers(text):
@@ -160,13 +183,13 @@ def _values(text: str) -> Iterator[tuple[float, str]]:
             yield from ((number.value, unit) for unit in units)
 
 
-def _literals(tree: ast.AST) -> Iterator[tuple[float, str]]:
+def literals(tree: ast.AST) -> Iterator[tuple[float, str]]:
     """The numbers in code, including those in its strings, and what it computes from literals alone."""
     for node in ast.walk(tree):
         if isinstance(node, ast.expr) and (value := _folded(node)) is not None:
             yield value, ""
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from _values(node.value)
+            yield from values_of(node.value)
 
 
 def _folded(node: ast.expr) -> float | None:
@@ -194,60 +217,85 @@ _OPERATIONS: dict[type[ast.operator], Any] = {
 }
 
 
-_SIGNS = str.maketrans({"·": "*", "×": "*", "÷": "/", "−": "-", ",": None})
+#: A letter of a formula, with its index and its power, or a bracket; and a whole number before several of these.
+_LETTER = r"(?:[A-Za-zμλ](?:_ff)?[²³⁴]?|\([A-Z][^()]*\)[²³⁴]?)"
+_TERM = re.compile(
+    rf"(?<![\w.,^/√])(?<![·/÷×−] )(?<![-·×])(?P<number>\d+)(?P<joined> ?· ?)?"
+    rf"(?P<letters>(?:{_LETTER}(?: ?· ?(?={_LETTER}(?![A-Za-z])))?)+)(?![\w(])"
+)
 
 
-def equations(text: str) -> Iterator[tuple[int, int]]:
-    """Where a text has a true equation, as the place of its first character and the one after its last."""
-    for found in _EQUATION.finditer(text):
-        value, result = _worth(found[1]), next(numbers(found[2]), None)
-        if value is None:
-            continue
-        if result is None:  # a power, such as 2⁻⁹
-            true = value == _worth(found[2])
-        else:
-            true = result in Pool([(value, "")]) or result._replace(word="") in Pool([(value, "")])
-        if true:
-            yield found.span()
+def formulas(text: str) -> Iterator[tuple[str, int, int]]:
+    """Each term of a formula with a number before its letters, such as `6PN` for `6 · P · N`, and where it begins and ends.
+
+    Of a formula in LaTeX, it is the formula's own place.
+    """
+    told = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)|^#+ \d+ ·", _blank, text, flags=re.S | re.M)
+    yield from _terms(LATEX.sub(_blank, told))
+    for latex in LATEX.finditer(told):
+        yield from ((term, *latex.span()) for term, *_ in _terms(plain(latex[0])))
 
 
-def _worth(text: str) -> float | None:
-    """The value of one side of an equation, without its units; None if it has none."""
-    expression = re.sub(r"[A-Za-zµ%]+(?:/s)?", "", text)
-    expression = re.sub(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda power: f"**{power[0].translate(_RAISED)}", expression)
-    try:
-        return _folded(ast.parse(expression.translate(_SIGNS).strip(), mode="eval").body)
-    except SyntaxError:  # 007 is not a number
-        return None
+def _terms(told: str) -> Iterator[tuple[str, int, int]]:
+    for found in _TERM.finditer(told):
+        letters = re.sub(r"[ ·]", "", found["letters"])
+        # A word, a size (70B) and a bare letter behind a dot, as in "2 · A", are no formula.
+        if (
+            found["number"] != "1"
+            and not re.match(r"B$|[a-z]{2}", letters)
+            and not (found["joined"] and len(letters) == 1)
+        ):
+            yield found["number"] + letters, found.start(), found.end()
 
 
 class Prose:
     """The prose of a lesson's cells, and what its numbers may be tied to."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells = cells
         self.texts = [
             kind.source(c) if c["cell_type"] == "markdown" and "page" not in kind.tags(c) else "" for c in cells
         ]
-        pools: list[list[tuple[float, str]]] = []
-        near: list[tuple[int, int]] = []
-        for cell in cells:
-            near.append((max(0, len(pools) - BEFORE), len(pools) + AFTER))
-            if kind.is_code(cell):
-                pools.append(_pool(cell))
-        self._near = [Pool(value for pool in pools[first:last] for value in pool) for first, last in near]
+        code = [cell for cell in cells if kind.is_code(cell)]
+        typed = [list(literals(flow.parse(kind.source(cell)))) for cell in code]
+        shown = [_shown(cell) for cell in code]
+        #: How many code cells stand above each cell.
+        self._above = [sum(map(kind.is_code, cells[:place])) for place in range(len(cells))]
+        self._near = [
+            Pool(
+                value
+                for part in [*typed[max(0, n - BEFORE) : n + AFTER], *shown[max(0, n - BEFORE) : n]]
+                for value in part
+            )
+            for n in self._above
+        ]
         self._said = Counter((n.digits, n.word) for text in self.texts for n in stated(text))
-        self._all = Pool(value for pool in pools for value in pool)
+        self._all = Pool((value for part in typed for value in part), shown)
 
     def tied(self, place: int, number: Number) -> bool:
         """Whether the number in the cell at this place equals something that the lesson computes, is given, or says elsewhere."""
-        if (number.word in FACTORS or not number.short) and self._said[number.digits, number.word] > 1:
+        if (number.word in FACTORS or not number.short or _COUNTED.fullmatch(number.word)) and (
+            self._said[number.digits, number.word] > 1
+        ):
             return True
-        return number in (self._near[place] if number.short else self._all)
+        return number in self._near[place] if number.short else self._all.upto(number, self._above[place])
+
+    def untitled(self) -> Iterator[tuple[int, Number]]:
+        """Every number in the title or the notes of a slide that the lesson neither shows nor says, with its cell."""
+        told = {(n.digits, n.word) for text in self.texts for n in numbers(text)}
+        for place, cell in enumerate(self.cells):
+            for text in kind.for_slide(cell).values():
+                for number in stated(text):
+                    # A title stands above what the slide shows.
+                    near = self._near[place : place + SLIDE]
+                    shown = any(number in pool for pool in near) or (not number.short and number in self._all)
+                    if not shown and (number.digits, number.word) not in told:
+                        yield place, number
 
     def untied(self) -> Iterator[tuple[int, Number]]:
         """Every number that is tied to nothing, with the index of its cell."""
         for place, text in enumerate(self.texts):
-            equal = list(equations(text))
+            equal = [(a, b) for a, b, true in equations(text) if true]
             for number in stated(text):
                 if not any(a <= number.start < b for a, b in equal) and not self.tied(place, number):
                     yield place, number

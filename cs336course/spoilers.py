@@ -12,9 +12,10 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from cs336course import cells as kind
+from cs336course.arithmetic import FACTORS
 from cs336course.cells import Cell
 from cs336course.outputs import text_of
-from cs336course.prose import FACTORS, Number, numbers
+from cs336course.prose import Number, numbers
 
 #: What words say about a number, each with the values that it may stand for.
 WORDS: dict[str, tuple[float, ...]] = {

@@ -9,8 +9,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from cs336course import arithmetic, directions, exempt, flow, pace, pages, slide_cells, spoilers
 from cs336course import cells as kind
-from cs336course import exempt, flow, pace, pages, slide_cells, spoilers
 from cs336course.cells import Cell
 from cs336course.lessons import METADATA, every
 from cs336course.outputs import text_of
@@ -41,6 +41,8 @@ _SYMBOL_RULES = {
     r"\bKB\b": "write kB (1,000 bytes) or KiB (1,024 bytes)",
     r"\b[KMGT]ib\b|\bgb\b|\bGbs\b": "write GB (10**9 bytes) or GiB (2**30 bytes)",
 }
+#: From how many characters on a paragraph that stands twice is a mistake: a shorter one may introduce two things alike.
+TWICE = 60
 #: What a lesson may call from teach.exercises.
 _FOR_READERS = ("check", "check_solution", "hint")
 _ANSWERS = re.compile(rf"[\w.]*\bexercises\b(?!\.(?:{'|'.join(_FOR_READERS)})\b)[\w.]*")
@@ -52,9 +54,9 @@ _MACHINE_PATH = re.compile(r"/(?:root|home|Users|work|tmp|var/folders)/[\w.-]+|[
 
 def problems(notebook: Notebook, path: Path) -> list[str]:
     """Everything in the notebook at `path` that breaks the rules of the course, one sentence each; empty if nothing does."""
-    whole = (_execution, _page, _counts, _slides, _predictions)
+    whole = (_execution, _page, _counts, _slides, _predictions, _twice, _sections, _pointers)
     found = [problem for rule in whole for problem in rule(notebook)]
-    rules = (_magic, _tags, _task, _notation, _path, _figure, _compared, _width, _words, _size)
+    rules = (_magic, _tags, _task, _notation, _path, _figure, _compared, _width, _words, _size, _sums)
     for cell in notebook["cells"]:
         found += [f"{kind.where(cell)} {problem}" for rule in rules for problem in rule(cell)]
     found += exempt.problems(notebook["cells"], path.parent.parent)
@@ -190,6 +192,69 @@ def _words(cell: Cell) -> Iterator[str]:
         for pattern, reason in _WORDS.items():
             if match := re.search(pattern, text, flags=re.I):
                 yield f"says {match[0]!r}: {reason}"
+
+
+def _sums(cell: Cell) -> Iterator[str]:
+    """Equations and comparisons of two numbers that are false."""
+    if cell["cell_type"] != "markdown" or "page" in kind.tags(cell):
+        return
+    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "¤", cell["source"], flags=re.S)
+    prose = arithmetic.LATEX.sub("¤", text)
+    for part in [prose, *map(arithmetic.plain, arithmetic.LATEX.findall(text))]:
+        for begin, end, true in arithmetic.equations(part):
+            if not true:
+                yield f"says {part[begin:end]}, which is false"
+    for said in directions.wrong(prose):
+        yield f"says {said!r}, which is the other way round"
+
+
+def _twice(notebook: Notebook) -> Iterator[str]:
+    """A paragraph or a cell of code that stands twice."""
+    seen = set()
+    for cell in notebook["cells"]:
+        if "page" in kind.tags(cell) or "prediction" in kind.tags(cell):
+            continue
+        for part in cell["source"].split("\n\n") if cell["cell_type"] == "markdown" else [cell["source"]]:
+            if len(part) > TWICE and part in seen:
+                yield f"{kind.where(cell)} says what an earlier cell says, word by word: {part[:50]!r}"
+            seen.add(part)
+
+
+def _sections(notebook: Notebook) -> Iterator[str]:
+    """Sections are numbered from 1, and a reference leads to one of them."""
+    texts = [
+        cell["source"]
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "markdown" and "page" not in kind.tags(cell)
+    ]
+    numbers = [int(found) for text in texts for found in re.findall(r"^## (\d+) ·", text, flags=re.M)]
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"its sections have the numbers {numbers}, and not 1 to {len(numbers)}"
+    for text in texts:
+        # A section of another text stands behind its name or its link, in "Read on" or with a point (section 3.3).
+        for number in re.findall(
+            r"(?<![\])] )(?<![\]),] )\bsections? (\d+)(?!\.?\d|,? of [a-z]* ?lesson)", text.split("**Read on**")[0]
+        ):
+            if int(number) not in numbers and not re.search(rf"et al.{{0,40}}section {number}", text):
+                yield f"refers to section {number}, and there is none"
+
+
+def _pointers(notebook: Notebook) -> Iterator[str]:
+    """A table or a figure that a text says to be above or below is there, in the next cell of code on that side."""
+    cells = [cell for cell in notebook["cells"] if "page" not in kind.tags(cell)]
+    for place, cell in enumerate(cells):
+        if cell["cell_type"] != "markdown":
+            continue
+        for what, side in re.findall(r"\bthe (?:\w+ )?(table|figure|picture) (above|below)\b", cell["source"]):
+            rest = cells[place + 1 :] if side == "below" else cells[:place][::-1]
+            shown = next((c for c in rest if kind.is_code(c) and c["outputs"] and "exercise" not in kind.tags(c)), None)
+            if shown is None or not any(_shows(what, output) for output in shown["outputs"]):
+                yield f"{kind.where(cell)} speaks of the {what} {side}, and there the next output is none"
+
+
+def _shows(what: str, output: dict[str, Any]) -> bool:
+    html, data = text_of(output.get("data", {}).get("text/html", "")), output.get("data", {})
+    return "<table" in html if what == "table" else "image/svg+xml" in data or "<svg" in html
 
 
 def _size(cell: Cell) -> Iterator[str]:

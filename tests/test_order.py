@@ -34,9 +34,9 @@ def test_the_longest_file_comes_first_also_beside_others(tmp_path):
     in_order = [f"{name}{n}" for name in FILES for n in (2, 1)]
     assert ran(tmp_path, "--record-seconds") == {"alone": in_order}
     seconds = tmp_path / "tests" / "seconds.toml"
-    assert tomllib.loads(seconds.read_text()) == {"tests/test_b.py": 1}
-    with seconds.open("a") as more:
-        more.write('"tests/test_d.py" = 9\n"tests/test_gone.py" = 4\n')
+    # On a busy machine others may take as long.
+    assert tomllib.loads(seconds.read_text())["tests/test_b.py"] >= 1
+    seconds.write_text('"tests/test_b.py" = 1\n"tests/test_d.py" = 9\n"tests/test_gone.py" = 4\n')
     first = [f"test_{file}.py{n}" for file in "dbac" for n in (2, 1)]
     assert ran(tmp_path) == {"alone": first}
     several = ran(tmp_path, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")

@@ -8,10 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
-
 _SHORT = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-assert set(_SHORT.values()) <= set(ELEMENT_BYTES)
 #: Component → what a part of the name of a parameter's module may be; the first that matches counts.
 _NAMES = {
     "adapters": r"lora_[AB]",

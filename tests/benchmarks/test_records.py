@@ -3,6 +3,7 @@
 import json
 from functools import cache
 from math import ceil, prod
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from cs336kit.measure.recorded import records
 
 pytestmark = pytest.mark.proof
 
+ROOT = Path(__file__).parents[2]
 RECORDS = records()
 #: A part of a GPU's name → its major compute capability.
 CAPABILITY = {"A100": 8, "L40": 8, "H100": 9, "H200": 9, "B200": 10}
@@ -69,6 +71,21 @@ def test_an_optimizer_needs_as_much_for_a_moment_as_is_predicted(name):
             predicted = predict.optimizer_step_bytes("adamw", sizes=sizes, **how)
             # The allocator rounds each tensor up, at most to the next two MiB.
             assert predicted <= row["measured"] <= predicted + 4 * 2**20, way
+
+
+def test_the_table_of_the_records_says_what_is_reserved():
+    texts = [path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]]
+    (row,) = (line for text in texts for line in text.splitlines() if line.startswith("| `max_memory_reserved`"))
+    for name, said in zip(("NVIDIA H200", "NVIDIA H100 80GB HBM3"), row.strip("| ").split(" | ")[1:], strict=True):
+        found = compared(name, *EVERY_STEP)["reserved at the peak"]
+        errors = sorted(abs(predicted / measured - 1) for predicted, measured in found)
+        near = [error for error in errors if error < 0.01]
+        far = list(dict.fromkeys(str(round(100 * error)) for error in errors[len(near) :]))
+        spread = " to ".join(dict.fromkeys((far[0], far[-1])))
+        assert said == (
+            f"{errors.count(0)} the same, {len(near)} within {ceil(1e3 * near[-1]) / 10} %, "
+            f"{len(errors) - len(near)} off by {spread} %"
+        )
 
 
 def test_the_note_says_what_the_records_show():

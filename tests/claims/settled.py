@@ -1,7 +1,11 @@
 """How a claim of the ledger is settled: what it says and what a machine computes, side by side; the verdict follows."""
 
+import ast
 import importlib
+import inspect
 import random
+import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -12,6 +16,8 @@ from typing import Any
 import torch
 
 from cs336course import claims_page
+from cs336course.arithmetic import FACTORS, NUMBER, RAISED
+from cs336course.spoilers import WORDS
 from cs336kit.lessons.claims import Claim, claims, stored
 
 
@@ -91,6 +97,73 @@ def compare_with_file(claim: Claim, outcome: Outcome) -> None:
         f"{claim.id}: {claims_page.FILE.name} says {shown}, and what was just computed is {fresh}. "
         "Is the test right? Then run `cs336kit lessons claims`."
     )
+
+
+def untied(claim: Claim, settle: Callable[[], Outcome]) -> list[str]:
+    """Numbers that only one of a claim and its test has: a number that is typed as said, and one of the claim's own.
+
+    settle: the function under `settles`. If a claim names no number, what is typed as said is an example, and not looked at.
+    Of the claim's numbers, those of two digits and more have to stand in the test's module.
+    """
+    told = _numbers(claim.claim)
+    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(settle))))
+    outcomes = [
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
+    ]
+    found = []
+    for said in (outcome.elts[0] for outcome in outcomes):
+        typed = not any(isinstance(node, ast.Name | ast.Call) for node in ast.walk(said))
+        if told and typed and not _is_one(eval(ast.unparse(said)), told):
+            literals = [abs(value) for value in _literals(said) if not _is_one(value, told)]
+            found += [f"{value:g} is typed as said, and is not in the claim" for value in literals]
+    module = inspect.getmodule(inspect.unwrap(settle))
+    assert module is not None
+    known = set(_literals(ast.parse(inspect.getsource(module))))
+    strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    known |= {value for text in strings for value in _numbers(text)}  # of its id, and of a citation
+    known |= {abs(v) for node in ast.walk(tree) if isinstance(node, ast.BinOp) and (v := _value(node)) is not None}
+    for text, value in _written(claim.claim):
+        if len(re.sub(r"\D", "", text).lstrip("0")) > 1 and not _is_one(value, known):
+            found.append(f"{text} is in the claim, and not in its test")
+    return found
+
+
+def _written(text: str) -> list[tuple[str, float]]:
+    """The numbers of a claim, as written and by value: 1,024, 6.3e24, 10⁹; digits of a name (H100, fp16) are none."""
+    found = re.finditer(rf"(?<![\w.])({NUMBER})(?:e([-+]?\d+))?([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?", text)
+    values = [(m[0], float(m[1].replace(",", "")) * 10.0 ** int(m[2] or 0), m[3]) for m in found]
+    return [(text, value ** int(power.translate(RAISED)) if power else value) for text, value, power in values]
+
+
+def _numbers(text: str) -> set[float]:
+    """All numbers that a claim may be said to name: in digits, also within names and formulas, and in words."""
+    found = re.finditer(rf"({NUMBER})(?:e([-+]?\d+))?", text.translate(RAISED))
+    values = {float(m[1].replace(",", "")) * 10.0 ** int(m[2] or 0) for m in found}
+    return values | {value for word in re.findall("[a-z]+", text.lower()) for value in WORDS.get(word, ())}
+
+
+def _literals(tree: ast.AST) -> list[float]:
+    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    return [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+
+
+def _value(node: ast.expr) -> float | None:
+    """What an expression of numbers alone gives."""
+    if any(not isinstance(part, ast.BinOp | ast.Constant | ast.operator) for part in ast.walk(node)):
+        return None
+    try:
+        return float(eval(ast.unparse(node)))
+    except (ArithmeticError, TypeError, ValueError):  # it is no number, or too large
+        return None
+
+
+def _is_one(value: Any, values: set[float]) -> bool:
+    """Whether it is one of the values, perhaps in another unit: 80e9 of "80 GB"."""
+    if not isinstance(value, int | float):
+        return False
+    scales = {1.0, *FACTORS.values()}
+    return any(abs(abs(value) - one * scale) <= 1e-9 * abs(value) or abs(abs(value) * scale - one) <= 1e-9 * one
+               for one in values for scale in scales)  # fmt: skip
 
 
 def _comparable(a: object, b: object) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from claims.settled import Cited, judge, near, outcome_of, settlements, settles
+from claims.settled import Cited, judge, near, outcome_of, settlements, settles, untied
 
 from cs336kit.lessons.claims import VERDICTS, claims
 
@@ -48,6 +48,48 @@ def test_what_is_so_is_computed(test):
     for outcome in (node for node in outcomes if isinstance(node, ast.Tuple)):
         for so in outcome.elts[1:]:
             assert any(isinstance(part, ast.Name | ast.Call) for part in ast.walk(so)), ast.unparse(outcome)
+
+
+#: Claims with numbers that only the claim or only its test has: which ones, and why.
+ELSEWHERE = {
+    "act-gpt3-s2-dominates": ("3", "the exponent of 1e3, an order of magnitude"),
+    "amp-scaler-skips-inf": ("0.5 15 2 3", "an example of the test"),
+    "avogadro-precision": ("6.022e23", "a constant that only its error is computed from"),
+    "chain-rule-4x": ("3", "the x of the test"),
+    "contiguous-copies": ("4 5 6", "the numbers of the test's tensor"),
+    "fp8-developed-by-nvidia": ("2022", "the year is not what is wrong"),
+    "fp8-e4m3-no-inf": ("0", "none, in the claim's words"),
+    "fp8-h100-only": ("0", "no other, in the claim's words"),
+    "gf-loss-elementwise": ("4 6", "B and K of the test"),
+    "grads-accumulate-from-zero": ("2 3 4", "the x of the test, and the slopes there"),
+    "hw-training-intensity-bs": ("80", "the card's name"),
+    "hw-v100-math": ("32", "the card's name"),
+    "inf-s2-to-linear": ("4", "twice the sequence, squared"),
+    "init-trunc-abs-bounds": ("0", "none, in the claim's words"),
+    "mem-headcount-letter": ("0.5", "half the head's width in the test"),
+    "mfu-timing-snippet": ("1", "the share of the time that is right"),
+    "mse-broadcast": ("0", "the loss of perfect predictions"),
+    "row-slice-shares": ("1 2 3", "the numbers of the test's tensor"),
+    "tf-softmax-index": ("1.3", "the number of an equation"),
+}
+
+
+@pytest.mark.parametrize("test", settlements(), ids=lambda test: test.claim.id)
+def test_a_claim_and_its_test_have_the_same_numbers(test):
+    found = untied(test.claim, test.settle)
+    listed, _ = ELSEWHERE.get(test.claim.id, ("", ""))
+    assert sorted({text.split()[0] for text in found}) == listed.split(), found
+
+
+def test_another_number_is_seen_in_a_claim_and_in_what_is_typed_as_said():
+    tests = {test.claim.id: test for test in settlements()}
+    test = tests["a100-312"]
+    changed = replace(test.claim, claim=test.claim.claim.replace("312", "321"))
+    assert untied(test.claim, test.settle) == []
+    assert untied(changed, test.settle) == [
+        "3.12e+14 is typed as said, and is not in the claim",
+        "321 is in the claim, and not in its test",
+    ]
 
 
 def test_few_claims_rest_on_a_citation():

@@ -2,6 +2,7 @@
 
 import math
 import re
+import tomllib
 from functools import partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,6 +48,22 @@ def test_no_number_of_an_answer_is_typed(number):
     assert typed - small <= set(NUMBER.findall(question.asked)), number
     shown = set(re.findall(r"{(\w+)", question.template))
     assert shown <= set(question.values) and "{" not in question.answer
+
+
+ENTRIES = tomllib.loads(exam.FILE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("number", LESSONS)
+def test_the_numbers_of_a_question_are_those_that_its_values_begin_with(number):
+    assert exam.untied(ENTRIES[number]) == []
+
+
+def test_another_number_of_a_question_is_seen():
+    entry = ENTRIES["00"]
+    for old, new, seen in (("60 days", "66 days", ["66"]), ("96 GB", "80 GB", ["80 GB", "96 GB"])):
+        changed = entry | {"question": entry["question"].replace(old, new, 1)}
+        found = [" ".join(text.split(" is ")[0].split()) for text in exam.untied(changed)]
+        assert found == seen
 
 
 def test_a_power_of_ten_and_a_sign_are_set_as_in_the_lessons():

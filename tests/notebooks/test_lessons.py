@@ -72,6 +72,7 @@ def test_verifying_a_lesson_looks_at_its_cells_its_numbers_and_its_anatomy(monke
     stems = "02_rounding", "05_einops"
     assert {f"test_lessons.py::test_anatomy[{stem}]" for stem in stems} <= tests
     assert {f"test_prose.py::test_every_number_is_tied_or_listed[{stem}]" for stem in stems} <= tests
-    assert "test_prose.py::test_constants_are_needed_and_true[02]" in tests and len(tests) <= 6
+    assert {f"test_prose.py::test_shares_formulas_and_years_are_listed_and_true[{stem}]" for stem in stems} <= tests
+    assert "test_prose.py::test_constants_are_needed_and_true[02]" in tests and len(tests) <= 8
     cells = {line.split("::")[0] for line in found if "ipynb" in line}
     assert cells == {f"notebooks/{stem}.ipynb" for stem in stems}

@@ -1,20 +1,28 @@
 """Numbers in prose: each is tied to what its lesson computes, or stands in constants.toml; a wrong digit is seen."""
 
 import math
+import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from nbformat import v4
 
+from cs336course.arithmetic import FACTORS, equations
 from cs336course.lessons import find, read
-from cs336course.prose import FACTORS, Pool, Prose, equations, numbers, stated
+from cs336course.prose import Pool, Prose, formulas, numbers, said, stated, years
+from cs336course.shares import shares
 from cs336kit import lm, predict
+from cs336kit.lessons.claims import claims
 from cs336kit.measure.seconds import DEFAULT_SPREAD
 from cs336kit.predict import MODELS
 
 HERE = Path(__file__).parent
 CONSTANTS = tomllib.loads((HERE / "constants.toml").read_text(encoding="utf-8"))
+#: Those of the whole course stand beside those of the lessons.
+FORMULAS, YEARS = CONSTANTS.pop("formulas"), CONSTANTS.pop("years")
+SHARES = tomllib.loads((HERE / "shares.toml").read_text(encoding="utf-8"))
 LESSONS = find([], HERE.parents[1] / "notebooks")
 
 
@@ -60,15 +68,91 @@ def test_every_number_is_tied_or_listed(path, proses):
     )
 
 
-@pytest.mark.parametrize("lesson", CONSTANTS)
-def test_constants_are_needed_and_true(lesson, proses):
-    untied = [number for _, number in proses[lesson].untied()]
-    assert [text for text in listed(lesson) if not any(is_listed(text, number) for number in untied)] == []
+def worth(expression):
+    """What an expression of constants.toml gives."""
     scope = {"math": math, "predict": predict, "lm": lm, "MODELS": MODELS, "parameters": parameters}
     scope |= {"DEFAULT_SPREAD": DEFAULT_SPREAD, "TransformerConfig": predict.TransformerConfig}
+    return float(eval(expression, scope | {"verdicts": Counter(claim.verdict for claim in claims())}))
+
+
+@pytest.mark.parametrize("lesson", CONSTANTS)
+def test_constants_are_needed_and_true(lesson, proses):
+    untied = [number for _, number in (*proses[lesson].untied(), *proses[lesson].untitled())]
+    assert [text for text in listed(lesson) if not any(is_listed(text, number) for number in untied)] == []
     for text, expression in CONSTANTS[lesson].get("computed", {}).items():
-        value = float(eval(expression, dict(scope)))
+        value = worth(expression)
         assert next(numbers(text)) in Pool([(value, "")]), f"{text} is {value:g}: {expression}"
+
+
+def unlisted(lesson, prose):
+    """What a lesson's prose says that stands in no list: shares in words, numbers in formulas, years; and what is not so."""
+    own = SHARES.get(lesson, {})
+    given = [phrase for phrases in own.get("given", {}).values() for phrase in phrases]
+    for place, text in enumerate(prose.texts):
+        told = said(text)
+        for share in shares(told):
+            rest = " ".join(told[share.start :].split())
+            phrase = max((p for p in [*own.get("computed", {}), *given] if rest.startswith(p)), key=len, default=None)
+            if phrase is None:
+                yield f"cell {place}: '{rest[:60]}…' stands in no list: say in shares.toml what it is"
+            elif phrase in own.get("computed", {}) and not share.holds(worth(own["computed"][phrase])):
+                yield f"cell {place}: '{phrase}' is {worth(own['computed'][phrase]):.3g}"
+        card = CONSTANTS.get(lesson, {}).get("card", {}) if "**The card**" in text else None
+        for term, begin, end in formulas(text):
+            if card is not None:
+                spans = [(at, at + len(clause)) for clause in card for at in _places(text, clause)]
+                if not any(a <= begin and end <= b for a, b in spans):
+                    yield f"cell {place}: the card says '{text[max(0, begin - 30) : end]}', which constants.toml does not list"
+            elif term not in FORMULAS:
+                yield f"cell {place}: '{text[max(0, begin - 30) : end]}' has a number that constants.toml does not list"
+        for name, year in years(text):
+            if YEARS.get(name) != year:
+                yield f"cell {place}: '{name} {year}' is not in the list of years"
+    for place, number in prose.untitled():
+        if not known(lesson, number):
+            yield f"cell {place}: its slide's title or notes say {number.digits} {number.word}, and the lesson does not"
+
+
+def _places(text, part):
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_shares_formulas_and_years_are_listed_and_true(path, proses):
+    assert not [*unlisted(path.name[:2], proses[path.name[:2]])]
+
+
+def test_what_is_listed_of_shares_formulas_and_years_is_needed_and_true(proses):
+    for lesson, own in SHARES.items():
+        told = [
+            " ".join(said(text)[share.start :].split()) for text in proses[lesson].texts for share in shares(said(text))
+        ]
+        phrases = [*own.get("computed", {}), *(p for group in own.get("given", {}).values() for p in group)]
+        assert [p for p in phrases if not any(rest.startswith(p) for rest in told)] == [], lesson
+    texts = [text for prose in proses.values() for text in prose.texts]
+    found = {term for text in texts if "**The card**" not in text for term, *_ in formulas(text)}
+    assert found == {*FORMULAS}
+    assert {name for text in texts for name, _ in years(text)} == {*YEARS}
+    for term, expression in FORMULAS.items():
+        assert int(re.match(r"\d+", term)[0]) == worth(expression), f"{term} is {worth(expression):g}: {expression}"
+    for lesson, groups in CONSTANTS.items():
+        for clause, expression in groups.get("card", {}).items():
+            assert any("**The card**" in text and clause in text for text in proses[lesson].texts), (lesson, clause)
+            first = next(formulas(clause))[0]
+            assert int(re.match(r"\d+", first)[0]) == worth(expression), (
+                f"{clause}: {expression} is {worth(expression):g}"
+            )
+
+
+def test_a_year_is_not_before_the_number_in_arxiv_that_stands_beside_it(proses):
+    texts = [text for prose in proses.values() for text in prose.texts]
+    linked = [
+        found for text in texts for found in re.findall(r"(20\d\d)\b[^()\n]*\(https://arxiv\.org/abs/(\d\d)", text)
+    ]
+    assert len(linked) > 20 and all(0 <= int(year) - 2000 - int(number) <= 3 for year, number in linked)
 
 
 def test_a_wrong_digit_is_seen(proses):
@@ -76,13 +160,13 @@ def test_a_wrong_digit_is_seen(proses):
     seen = every = 0
     for lesson, prose in proses.items():
         for place, text in enumerate(prose.texts):
-            equal = list(equations(text))
+            equal = [(a, b) for a, b, true in equations(text) if true]
             for number in stated(text):
                 inside = any(a <= number.start < b for a, b in equal)
                 for slip in number.slips():
                     every += 1
                     changed = text[: number.start] + slip.digits + text[number.start + len(number.digits) :]
-                    holds = inside and any(a <= number.start < b for a, b in equations(changed))
+                    holds = inside and any(a <= number.start < b for a, b, true in equations(changed) if true)
                     seen += not (holds or prose.tied(place, slip) or known(lesson, slip))
     print(f"{seen} of {every} wrong digits are seen: {seen / every:.1%}")
     assert seen > 0.95 * every
@@ -90,7 +174,7 @@ def test_a_wrong_digit_is_seen(proses):
 
 def lesson(text, output="", source="x = 4096"):
     shown = [v4.new_output("stream", text=output)] if output else []
-    return Prose([v4.new_markdown_cell(text), v4.new_code_cell(source, outputs=shown)])
+    return Prose([v4.new_code_cell(source, outputs=shown), v4.new_markdown_cell(text)])
 
 
 @pytest.mark.parametrize(
@@ -160,8 +244,8 @@ def test_a_number_is_looked_at_if_another_seldom_says_the_same():
     def texts(*telling):
         return [stated(f"It is {text} so.") for text in telling]
 
-    assert all(texts("123", "1,024", "12 %", "5 %", "12 GB", "1.5", "0.25", "10.0"))
-    assert not any(texts("12", "7", "7 GB", "0.5", "0.05", "12 tokens", "007"))
+    assert all(texts("123", "1,024", "12 %", "5 %", "12 GB", "1.5", "0.25", "10.0", "7 GB", "12 tokens", "4,069²"))
+    assert not any(texts("12", "7", "0.5", "0.05", "12 more", "12 is", "7 tokens", "007", "10²³", "64²"))
     assert [n.digits for n in (*numbers("99"), *numbers("0.99"), *numbers("9.9"), *numbers("0.999")) if n.short] == [
         "99", "0.99", "9.9",
     ]  # fmt: skip
@@ -197,6 +281,11 @@ def test_a_short_number_belongs_to_the_cells_beside_it():
         place not in range(4, 10) for place in range(11)
     ]
     assert not untied("It is 123,456 high.", 10) and untied("It is 123,457 high.", 10)
+    # What a cell shows ties nothing above it, and what it is given does.
+    shown = v4.new_code_cell("x", outputs=[v4.new_output("stream", text="987654 and 4.7")])
+    for text in ("It is 987,654 high.", "It is 4.7 high."):
+        cells = [v4.new_markdown_cell(text), shown]
+        assert list(Prose(cells).untied()) and not list(Prose(cells[::-1]).untied())
     # A short one that is said twice is tied if it has a unit; a long one in any case.
     assert untied("It is 4.6 high. It is 4.6 wide.", 5) and not untied("It is 4.6 GB. It is 4.6 GB.", 5)
     assert not untied("It is 987 high. It was 987 high.", 5)
@@ -216,7 +305,7 @@ def test_what_code_computes_from_literals_ties(source, value):
 
 def test_an_alternative_text_and_a_unit_apart_tie_too():
     shown = v4.new_output("display_data", {"image/svg+xml": "<svg>"}, metadata={"image/svg+xml": {"alt": "up to 47.5"}})
-    assert not list(Prose([v4.new_markdown_cell("To 47.5."), v4.new_code_cell("x", outputs=[shown])]).untied())
+    assert not list(Prose([v4.new_code_cell("x", outputs=[shown]), v4.new_markdown_cell("To 47.5.")]).untied())
     assert not list(lesson("It takes 47 GB.", "GB: 47").untied()) and list(lesson("It takes 47 GB.", "MB: 47").untied())
     # The parts that are written by machine are not prose.
     page = v4.new_markdown_cell("It takes 47 GB.", metadata={"tags": ["page"]})
@@ -278,6 +367,6 @@ def test_a_number_of_the_first_cell_may_be_said_beside_it():
     assert not list(Prose([v4.new_markdown_cell("It is 4.7.", metadata={"tags": ["page"]})]).untied())
     # Said twice is no proof for a short number without a unit, nor for what is said once.
     assert [number.digits for _, number in Prose([v4.new_markdown_cell("It is 4.7 or 4.7 or 123 or 0.5 GB.")]).untied()] == [
-        "4.7", "4.7", "123",
+        "4.7", "4.7", "123", "0.5",
     ]  # fmt: skip
     assert not list(Prose([v4.new_markdown_cell("It is 123 parts of 12 %, or 123 parts of 12 %.")]).untied())
