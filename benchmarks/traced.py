@@ -60,7 +60,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "layer_types": ["linear_attention", "full_attention"], "mlp_layer_types": ["dense", "sparse"], "linear_head_dim": 16,
         "linear_num_heads": 4, "num_experts_per_token": 2,
     },
-    "recurrent_gemma": {}, "rwkv": {},
+    "olmo_hybrid": {}, "recurrent_gemma": {}, "rwkv": {},
     "zamba2": {"layers_block_type": ["mamba", "hybrid"], "attention_hidden_size": 128},
 }  # fmt: skip
 

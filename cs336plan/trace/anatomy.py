@@ -20,13 +20,18 @@ _NAMES = {
 }
 
 
-def component(name: str, owner: nn.Module, head: nn.Module | None) -> str:
+def component(name: str, model: nn.Module, head: nn.Module | None) -> str:
     """Where a parameter belongs, by its name and by the module that has it."""
+    owner = model.get_submodule(name.rpartition(".")[0])
     if isinstance(owner, nn.Embedding) or owner is head:
         return "embeddings"
     parts = name.split(".")
     if "Norm" in type(owner).__name__:
         return "norms"
+    if "mixer" in parts and "experts" not in parts:
+        # What some call all of their blocks: their classes tell.
+        mixer = type(model.get_submodule(".".join(parts[: parts.index("mixer") + 1]))).__name__
+        return "attention" if "Attention" in mixer else "mlp" if mixer.endswith(("MLP", "MoE")) else "mixers"
     for kind, pattern in _NAMES.items():
         if any(re.fullmatch(pattern, part) for part in parts):
             return kind
@@ -37,7 +42,7 @@ def components(model: Any) -> dict[str, int]:
     """Parameters by component; one that two modules share counts once."""
     head, found = model.get_output_embeddings(), dict[str, int]()
     for name, parameter in model.named_parameters():
-        kind = component(name, model.get_submodule(name.rpartition(".")[0]), head)
+        kind = component(name, model, head)
         found[kind] = found.get(kind, 0) + parameter.numel()
     return found
 

@@ -94,6 +94,13 @@ def test_components_are_those_of_a_count_by_hand():
     }  # fmt: skip
 
 
+def test_blocks_that_share_a_name_are_told_by_their_classes():
+    found = traced(rows.small("nemotron_h"), sequence=8, answering=False, keep=False).parameters
+    # Four query heads and two of keys and values, 16 wide; the MLP has no gate.
+    assert found["attention"] == 64 * 16 * (4 + 2 + 2 + 4)
+    assert found["mlp"] >= 2 * 64 * 96 and found["experts"] > 0 and found["mixers"] > 0
+
+
 @pytest.mark.parametrize("name, per_token, state", [
     ("gpt2", 2 * 2 * 2 * 64, 0),  # two layers, keys and values, two bytes
     ("llama", 2 * 2 * 2 * 2 * 16, 0),  # two of four heads have keys
