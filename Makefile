@@ -43,7 +43,7 @@ no_venv = echo "Python could not make an environment; what it says is above. On 
 is_cpu = .venv/bin/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"
 not_cpu = echo "PyTorch is the CUDA build here, and CPU=1 asks for the other one. Run make clean and then the same again."
 
-.PHONY: help setup lab test proof test-browser wheel-lessons fast plans cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage mutate fuzz links readme constraints clean
+.PHONY: help setup lab test proof test-browser wheel-lessons fast plans cuda-rules lint browser check-notebooks refresh student slides site gpu gpu-lessons gpu-records bench steady coverage coverage-lessons mutate fuzz links readme constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -172,6 +172,9 @@ coverage: $(READY) ## branch coverage of the kit by the unit tests alone, at lea
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile --cov --cov-report= --ignore tests/browser --ignore tests/wheel tests
 	@set -o pipefail; $(PY) -m coverage report --sort cover --fail-under $(COVERED) \
 	  | awk '!/%$$/ || $$1 == "TOTAL" || $$NF + 0 < $(COVERED)'
+
+coverage-lessons: $(READY) ## the share of each module's statements that the lessons execute, error branches aside (minutes; NB="02 03": by these alone)
+	$(PY) -m benchmarks.lesson_coverage $(NB)
 
 steady: $(READY) ## verify all lessons eleven times, in other orders, places, locales, with the sums of another processor: an hour (N="9 10": these alone)
 	$(PY) -m benchmarks.steadiness $(N)

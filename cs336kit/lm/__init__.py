@@ -7,7 +7,7 @@ from cs336kit.lm.attention import MultiHeadAttention, attention, causal_mask, so
 from cs336kit.lm.autograd import Scalar
 from cs336kit.lm.blocks import Block
 from cs336kit.lm.caches import KVCache
-from cs336kit.lm.checkpoint import CheckpointError, checkpoint_bytes, load_checkpoint, save_checkpoint
+from cs336kit.lm.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from cs336kit.lm.convert import from_transformers, to_transformers
 from cs336kit.lm.data import Batches, course_text, decode, encode, get_batch, prefetch
 from cs336kit.lm.float8 import E4M3, E5M2, Float8Linear, quantize, scaled_matmul
@@ -58,7 +58,7 @@ __all__ = [
     "Cruncher", "DecoderOnly", "Embedding", "Float8Linear", "History", "KVCache", "LatentAttention", "LayerNorm",
     "Linear", "Llama", "LossLaw", "LossScaler", "MixtureOfExperts", "Momentum", "MultiHeadAttention", "Optimizer",
     "Parallel", "Policy", "PowerLaw", "Pretraining", "ProgressBar", "RMSNorm", "RMSProp", "Scalar", "Speculated",
-    "SwiGLU", "TokenFile", "TokenFileError", "accept", "attention", "causal_mask", "checkpoint_bytes",
+    "SwiGLU", "TokenFile", "TokenFileError", "accept", "attention", "causal_mask",
     "clip_gradients", "cosine_schedule", "course_text", "cross_entropy", "decode", "encode", "envelope", "fans",
     "fit_loss", "fit_power", "from_transformers", "gain", "gelu", "generate", "get_batch", "isoflop",
     "kaiming_normal_", "kaiming_uniform_", "layer_norm", "lecun_normal_", "load_checkpoint", "mean_loss",

@@ -18,7 +18,6 @@ from cs336kit.files import followed, replacing
 from cs336kit.lm import optimizer_state
 from cs336kit.lm.runs import rng_state, set_rng_state
 from cs336kit.lm.whole_file import keep_older, save_beside
-from cs336kit.predict import Breakdown
 from cs336kit.predict.checks import boolean, non_negative_int, positive_int
 
 FORMAT = "cs336kit checkpoint 1"
@@ -137,20 +136,6 @@ def _undo(kind: str, part: Any) -> Callable[[], object]:
             part.load_state_dict(extra, strict=False)
 
     return put_back
-
-
-def checkpoint_bytes(path: str | os.PathLike[str]) -> Breakdown:
-    """The bytes of a checkpoint file by content: tensor data, pickle, zip records and padding.
-
-    A formula predicts the first; the other two are overhead of the container: the pickle holds keys, shapes and plain
-    values, and every tensor is one zip entry with two headers, aligned to 64 bytes.
-    """
-    with zipfile.ZipFile(path) as archive:
-        entries = archive.infolist()
-    tensors = sum(entry.file_size for entry in entries if "/data/" in entry.filename)
-    pickled = sum(entry.file_size for entry in entries if entry.filename.endswith("/data.pkl"))
-    rest = os.path.getsize(path) - tensors - pickled
-    return Breakdown({"tensor data": tensors, "pickle": pickled, "zip records and padding": rest}, unit="bytes")
 
 
 def _refuse_unreadable(value: Any, where: str) -> None:

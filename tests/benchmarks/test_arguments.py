@@ -30,7 +30,7 @@ def test_what_a_benchmark_does_not_know_is_one_sentence(words, said, monkeypatch
 
 
 @pytest.mark.filterwarnings("ignore:'benchmarks.* found in sys.modules:RuntimeWarning")
-@pytest.mark.parametrize("name", ["architectures", "hf_fields", "kept", "published", "steadiness"])
+@pytest.mark.parametrize("name", ["architectures", "hf_fields", "kept", "lesson_coverage", "published", "steadiness"])
 def test_help_is_printed_and_nothing_is_run_or_written(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     monkeypatch.setattr(Path, "write_text", None)
