@@ -42,7 +42,7 @@ def test_error_branches_are_what_leads_to_a_raise_and_nothing_else():
 
 
 def test_the_table_begins_with_the_least_and_keeps_what_is_beside_the_kit_apart():
-    found = [("lm/a.py", 10, 10), ("lm/b.py", 10, 0), ("course/c.py", 100, 100)]
+    found = [("lm/a.py", 10, 10), ("lm/b.py", 10, 0), ("lessons/c.py", 100, 100)]
     lines = lesson_coverage.table(found).splitlines()
     assert lines[0].split() == ["0.0%", "0", "of", "10", "lm/b.py"]
     assert lines[-2].split(maxsplit=4) == ["50.0%", "10", "of", "20", "the kit: 2 modules"]
@@ -64,7 +64,7 @@ def test_a_lesson_counts_what_its_kernel_and_its_processes_execute(lesson):
     lesson_coverage.run([])
     found = {name: executed for name, _, executed in lesson_coverage.shares()}
     assert found["__init__.py"] > 0 and found["predict/napkin.py"] > 0
-    assert found["lm/latent.py"] == 0 and found["course/doctor.py"] == 0
+    assert found["lm/latent.py"] == 0 and found["lm/laws.py"] == 0
 
 
 def test_an_unknown_lesson_is_one_sentence(capsys):
