@@ -111,7 +111,7 @@ def command(line, config):
     values, text, refused = io.StringIO(), io.StringIO(), io.StringIO()
     words = [str(config) if word == "config.json" else word for word in line.split()]
     with contextlib.redirect_stderr(refused), contextlib.suppress(SystemExit):
-        for out, more in ((values, ["--json"]), (text, [])):
+        for out, more in ((text, []), (values, ["--json"])):
             with contextlib.redirect_stdout(out):
                 main(["plan", *words, *more])
     if refused.getvalue():
@@ -129,7 +129,8 @@ def in_floats(value):
 
 
 def test_the_page_answers_as_the_command_does(planner, tmp_path):
-    config = tmp_path / "config.json"
+    config = tmp_path / "config" / "config.json"  # a file of this name is called by its folder
+    config.parent.mkdir()
     config.write_text(Path(config_file("llama-3.1-8b")).read_text(encoding="utf-8"), encoding="utf-8")
     lines = [*LINES, "config.json --count 8 --checkpointing --largest-batch", "config.json --batch 2 --tokens 1T"]
     answers = planner.evaluate(ASKS, [lines, config.read_text(encoding="utf-8")])
