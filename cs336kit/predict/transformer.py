@@ -33,11 +33,11 @@ class TransformerConfig:
     vocab: int
     #: the longest sequence; with learned positions, also the number of position vectors
     context: int
-    #: "gelu": up and down matrices; "swiglu": gate, up and down; more in _settle.CHOICES
+    #: "gelu": up and down matrices; "swiglu": gate, up and down; more in settle.CHOICES
     mlp: str = "gelu"
     norm: str = "layernorm"
     positions: str = "learned"
-    #: linear layers of a block that have biases: "all", "none", "qkv" for query, key and value only, or names of _settle.MATRICES
+    #: linear layers of a block that have biases: "all", "none", "qkv" for query, key and value only, or names of settle.MATRICES
     bias: str | tuple[str, ...] = "all"
     #: whether norms have a shift beside their scale: None for LayerNorm yes, RMSNorm no
     norm_bias: bool = None  # type: ignore[assignment]
@@ -182,7 +182,7 @@ class TransformerConfig:
         return self.mlp in GATED
 
     def has_bias(self, matrix: str) -> bool:
-        """Whether this matrix of a block (one of _settle.MATRICES) has a bias."""
+        """Whether this matrix of a block (one of settle.MATRICES) has a bias."""
         return matrix in (BIASED[self.bias] if isinstance(self.bias, str) else self.bias)
 
     def is_sparse(self, layer: int) -> bool:
