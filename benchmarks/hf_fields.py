@@ -21,6 +21,8 @@ def fields_of(model_type: str) -> dict[str, Any]:
     """Defaults and other names of the fields, those left out that change nothing."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+    if model_type not in CONFIG_MAPPING:
+        raise SystemExit(f"the installed transformers has no {model_type}: its defaults cannot be read from there.")
     cls = CONFIG_MAPPING[model_type]
     found: dict[str, Any] = {}
     for field in dataclasses.fields(cls):

@@ -122,7 +122,7 @@ def is_sized(option: str, value: str) -> bool:
 
 def components(targets: Sequence[str], model: object) -> tuple[str, ...]:
     """Where adapters stand, with PEFT's names of modules as the components of this model that they are."""
-    named = linear_components(model) if isinstance(model, TransformerConfig) else ()
+    named = linear_components(model) if targets and isinstance(model, TransformerConfig) else ()
     found: list[str] = []
     for target in targets:
         meant = _OF_PEFT.get(target, target)
