@@ -63,17 +63,17 @@ class Attend:
     def mask(self, dtype: str) -> Tensor:
         """`lm.causal_mask`: 0 and −inf, S × S; with a window, the sum of two triangles; the slopes of ALiBi are added to it."""
         b, shape = self.b, (self.S, self.T)
-        full = b.op("mask/full", "full", (), shape, dtype=dtype)
-        mask = b.op("mask/triu", "triu", (full,), shape, name="window mask")
+        full = b.made("mask/full", "full", shape, dtype)
+        mask = b.made("mask/triu", "triu", shape, dtype, of=(full,), name="window mask")
         if self.window is not None:
-            lower = b.op("mask/tril", "tril", (full,), shape)
-            both = b.op("mask/sum", "add", (mask, lower), shape, name="window mask")
+            lower = b.made("mask/tril", "tril", shape, dtype, of=(full,))
+            both = b.made("mask/sum", "add", shape, dtype, of=(mask, lower), name="window mask")
             b.free(mask, lower)
             mask = both
         b.free(full)
         if self.c.positions == "alibi":
             slopes = b.data("slopes", (self.c.heads, self.S, self.T), dtype)
-            both = b.op("mask/slopes", "add", (mask, slopes), slopes.shape, name="mask")
+            both = b.made("mask/slopes", "add", slopes.shape, dtype, of=(mask, slopes), name="mask")
             b.free(mask)
             mask = both
         return mask
@@ -84,7 +84,7 @@ class Attend:
         scores = b.matmul("scores", x, y, pairs, self._flops[0], component="attention scores")
         b.free(x, unless=q.x)
         b.free(y, unless=k.x)
-        scaled = b.op("scale", "div", (scores,), pairs)
+        scaled = b.pointwise("scale", "div", scores)
         b.free(scores)
         if c.attention_softcap is not None:
             scaled = b.softcap("softcap", scaled, name="capped scores")
@@ -106,10 +106,10 @@ class Attend:
         sinks = b.parameter("sinks", A)
         column = b.view(sinks, A, 1, 1)
         wide = (self.B, A, self.S, self.T + 1)
-        joined = b.op("sinks/join", "sinks", (scores, column), wide)
+        joined = b.computed("sinks/join", "sinks", (scores, column), wide)
         every = self.softmax(joined)
         b.free(joined)
-        return b.op("sinks/cut", "slice", (every,), scores.shape, alias=True)
+        return b.viewed("sinks/cut", "slice", (every,), scores.shape)
 
     def softmax(self, scores: Tensor) -> Tensor:
         """The weights, with dropout if any."""

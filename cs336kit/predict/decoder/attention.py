@@ -123,7 +123,7 @@ class Attention:
             every = b.cat("key/all", past[0], k, (B, K, self.T, h)), b.cat("value/all", past[1], v, (B, K, self.T, w))
         if shortened:
             for name, tensor in zip(("key", "value"), every, strict=True):
-                b.op(f"{name}/last", "copy", (tensor,), (B, K, self.window or 0, tensor.shape[-1]))
+                b.passed(f"{name}/last", "copy", (tensor,), (B, K, self.window or 0, tensor.shape[-1]))
         if every is not new:
             b.free(*new)
         return every
@@ -135,11 +135,11 @@ class Attention:
         """
         b, (B, K, S, h) = self.b, x.shape
         room = (B, K, self.window if shortened and self.window else self.T, h)
-        held = b.data("cached", room, x.dtype) if S < self.T else b.op(f"{name}/room", "empty", (), room, dtype=x.dtype)
+        held = b.data("cached", room, x.dtype) if S < self.T else b.made(f"{name}/room", "empty", room, x.dtype)
         new = b.part_of(f"{name}/last", x, h) if shortened else x
         if shortened:
             new.shape, new.elements = room, held.elements
-        every = b.op(f"{name}/write", "write", (held, new), room, alias=True)
+        every = b.viewed(f"{name}/write", "write", (held, new), room)
         if shortened:
             return x
         b.free(x)
@@ -150,4 +150,4 @@ class Attention:
         shape = (self.B, heads, self.S, width)
         if self._fuses or heads == 1 or self.S == 1 or not x.needs_gradient:
             return self.b.view(x, *shape)
-        return self.b.op(f"{name}/heads", "heads", (x,), shape, alias=True)
+        return self.b.viewed(f"{name}/heads", "heads", (x,), shape)

@@ -103,7 +103,7 @@ class LatentAttention(Attention):
         scores = b.matmul("scores", own, latent, (B, A, S, T), pairs * latents, component="attention scores")
         summed = b.add("scores/sum", scores, other)
         b.free(own, scores, other)
-        scaled = b.op("scale", "div", (summed,), summed.shape)
+        scaled = b.pointwise("scale", "div", summed)
         b.free(summed)
         mask = self.attend.mask(scaled.dtype)
         masked = b.add("mask", scaled, mask)

@@ -41,7 +41,7 @@ class MLP:
         if not self.c.shared_gate:
             return shared
         score = b.linear("weight", x, 1, component="shared weight", name="shared weight", cast="mlp inputs")
-        weight = b.op("sigmoid", "sigmoid", (score,), score.shape, keeps_output=True, name="shared weight")
+        weight = b.pointwise("sigmoid", "sigmoid", score, keeps="output", name="shared weight")
         b.free(score)
         weighted = b.mul("weighted", shared, weight, name="shared expert")
         b.free(shared, weight)
@@ -52,14 +52,13 @@ class MLP:
         b, c = self.b, self.c
         N, k = self.N, c.experts_per_token
         # Where others read x, too (the residual sum behind a norm, a shared expert), this view's gradients are summed before.
-        tokens = b.op("tokens", "view", (x,), (N, c.d_model), alias=True, passes=True)
+        tokens = b.passed("tokens", "view", (x,), (N, c.d_model), alias=True)
         given = b.linear(
             "router", tokens, c.experts, component="router", bias=c.router_bias, name="router scores", cast="mlp inputs"
         )
         chosen = Storage(INDICES, 8 * N * k)
-        scores = b.op(
-            "topk", "topk", (given,), (N, k), statistics=(chosen,), watched=given.bytes, name="routing scores"
-        )  # fmt: skip
+        scores = b.with_statistics("topk", "topk", (given,), (N, k), (chosen,), name="routing scores")
+        b.last.watched = given.bytes
         indices = Tensor((N, k), "int64", chosen, False)
         b.hold(indices)
         b.free(given)
@@ -71,7 +70,7 @@ class MLP:
         if b.layout.ep > 1:
             total = self._dispatched(tokens, weights)
         else:
-            total = b.op("zeros", "full", (), (N, c.d_model), dtype=x.dtype, name="sum of experts")
+            total = b.made("zeros", "full", (N, c.d_model), x.dtype, name="sum of experts")
             for count, sizes in self._groups(N * k):
                 with b.repeat("experts", count) if count > 1 else nullcontext():
                     total, held = self._visit(tokens, weights, total, sizes, held)
@@ -82,7 +81,7 @@ class MLP:
         """Rows go to the ranks of their experts, evenly shared, and come back; the experts of a rank are one matrix product."""
         b, c = self.b, self.c
         N, rows = self.N, self.N * c.experts_per_token
-        order = b.op("order", "sort", (), (rows,), dtype="int64", name=INDICES)
+        order = b.made("order", "sort", (rows,), "int64", name=INDICES)
         mine = b.index("dispatch/rows", tokens, order, (rows, c.d_model), name="dispatched tokens")
         given = b.ranks.exchange("dispatch", mine, experts=c.experts_per_token, name="mlp inputs")
         b.free(mine)
@@ -96,7 +95,7 @@ class MLP:
         weight = b.index("weights", weights, order, (rows, 1), name="routing weights")
         part = b.mul("weighted", back, weight, name="expert outputs")
         b.free(back, weight)
-        total = b.op("zeros", "full", (), (N, c.d_model), dtype=tokens.dtype, name="sum of experts")
+        total = b.made("zeros", "full", (N, c.d_model), tokens.dtype, name="sum of experts")
         total = b.index_add("sum", total, order, part)
         b.free(order, part)
         return total
@@ -128,8 +127,8 @@ class MLP:
         b, c = self.b, self.c
         N, k = self.N, c.experts_per_token
         with b.within("expert"):
-            equal = b.op("equal", "compare", (), (N, k), dtype="int8")
-            rows = b.op("nonzero", "nonzero", (), (2, n), dtype="int64", name=INDICES)
+            equal = b.made("equal", "compare", (N, k), "int8")
+            rows = b.made("nonzero", "nonzero", (2, n), "int64", name=INDICES)
             b.free(equal, *held[:1])
             mine = b.index("tokens", tokens, rows, (n, c.d_model), name="mlp inputs")
             out = self.expert(mine)
@@ -182,35 +181,33 @@ def _activated(b: Builder, mlp: str, x: Tensor, *, name: str = "") -> Tensor:
     """The activation of this MLP; it saves its input, or for ReLU its output. x is freed."""
     kind = _ACTIVATIONS[mlp]
     if kind in ("relu", "relu2"):
-        y = b.op("relu", "relu", (x,), x.shape, keeps_output=True, name=name or "relu")
+        y = b.pointwise("relu", "relu", x, keeps="output", name=name or "relu")
         if kind == "relu2":
             relu, wide = y, b.in_fp32("pow", "square", y)
-            scratch = (wide.bytes, wide.bytes)
-            name = name or "squared relu"
-            y = b.op("square", "square", (wide,), wide.shape, keeps=(wide,), scratch=scratch, name=name)
+            y = b.power("square", "square", wide, keeps="input", name=name or "squared relu")
             b.free(relu, *([wide] if wide is not relu else []))
     elif kind == "clipped":
-        low = b.op("clamp", "clamp", (x,), x.shape, keeps=(x,), name="clipped gate")
+        low = b.pointwise("clamp", "clamp", x, keeps="input", name="clipped gate")
         b.free(x)
-        scaled = b.op("gate/scale", "mul", (low,), x.shape)
-        soft = b.op("sigmoid", "sigmoid", (scaled,), x.shape, keeps_output=True, name="sigmoid")
+        scaled = b.pointwise("gate/scale", "mul", low)
+        soft = b.pointwise("sigmoid", "sigmoid", scaled, keeps="output", name="sigmoid")
         b.free(scaled)
         x, y = low, b.mul("gate", low, soft, name="gated")
         b.free(soft)
     elif kind == "xielu":
         learned = [b.parameter("activations", 1) for _ in range(2)]
-        y = b.op("xielu", "xielu", (x, *learned), x.shape, keeps=(x, *learned), name=name)
+        y = b.computed("xielu", "xielu", (x, *learned), x.shape, keeps=(x, *learned), name=name)
     else:
-        y = b.op(kind, kind, (x,), x.shape, keeps=(x,), name=name or kind)
+        y = b.pointwise(kind, kind, x, keeps="input", name=name or kind)
     b.free(x)
     return y
 
 
 def _clipped(b: Builder, up: Tensor) -> Tensor:
     """gpt-oss's second factor: the clipped value plus one."""
-    low = b.op("up/clamp", "clamp", (up,), up.shape, keeps=(up,))
+    low = b.pointwise("up/clamp", "clamp", up, keeps="input")
     b.free(up)
-    more = b.op("up/one more", "add", (low,), up.shape, passes=True, name="up")
+    more = b.passed("up/one more", "add", (low,), up.shape, name="up")
     b.free(low)
     return more
 

@@ -91,7 +91,7 @@ def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, r
     if c.positions in ("learned", "sinusoidal"):
         if c.positions == "learned":
             positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
-            vectors = b.op("positions/slice", "slice", (positions,), (rows, c.d_model), alias=True)
+            vectors = b.viewed("positions/slice", "slice", (positions,), (rows, c.d_model))
         else:
             vectors = b.data("positions", (rows, c.d_model), b.policy.weights)
         summed = b.add("positions", x, vectors, name="attention norm")
@@ -246,7 +246,7 @@ def _chunked_loss(
             b.free(total, loss)
             total = both
     assert total is not None
-    mean = b.op("loss/mean", "div", (total,), (), name="loss")
+    mean = b.pointwise("loss/mean", "div", total, name="loss")
     b.free(total, x)
     return mean
 
@@ -261,9 +261,10 @@ def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int, targets: tuple[
     if b.layout.tp > 1:
         logs = _divided_log_softmax(b, wide, (tokens, vocab))
     else:
-        logs = b.op("log softmax", "log_softmax", (wide,), (tokens, vocab), keeps_output=True, name="cross-entropy")
+        rows = b.view(wide, tokens, vocab)
+        logs = b.pointwise("log softmax", "log_softmax", rows, keeps="output", name="cross-entropy")
     weight = Storage("cross-entropy", 4)
-    loss = b.op("loss", "nll_loss", (logs,), (), keeps=(logs, *targets), statistics=(weight,), name="loss")
+    loss = b.with_statistics("loss", "nll_loss", (logs,), (), (weight,), keeps=(logs, *targets), name="loss")
     b.free(wide, logs)
     return loss
 
@@ -275,11 +276,13 @@ def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tenso
     """
     rows, _ = shape
     b.ranks.summed("log softmax/maximum", rows)
-    shifted = b.op("log softmax/shifted", "sub", (), shape, dtype="fp32")
-    exponentials = b.op("log softmax/exp", "exp", (), shape, dtype="fp32")
+    shifted = b.made("log softmax/shifted", "sub", shape, "fp32")
+    exponentials = b.made("log softmax/exp", "exp", shape, "fp32")
     b.ranks.summed("log softmax/sum", rows)
     b.free(exponentials)
-    y = b.op("log softmax", "all-reduce", (x,), shape, passes=True, keeps_output=True, name="cross-entropy")
+    y = b.passed("log softmax", "all-reduce", (x,), shape, name="cross-entropy")
+    if y.needs_gradient:
+        b.last.keeps = (y.storage,)
     b.free(shifted)
     b.ranks.summed("loss/targets", rows)
     return y
