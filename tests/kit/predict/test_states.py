@@ -1,12 +1,14 @@
 """What a rank holds between steps, for a model so small that every tensor is counted by hand."""
 
 import dataclasses
+import doctest
 
 import pytest
 
 from cs336kit.predict import (
     POLICIES,
     TransformerConfig,
+    engine,
     peak_moments,
     program,
     saved_activation_bytes,
@@ -301,3 +303,7 @@ def test_the_parts_of_a_rounded_peak_are_no_less_than_nothing():
     )  # fmt: skip
     peak = step_peak(config, batch=1, sequence=8, precision="autocast", flavour="transformers:qwen2", allocated=True)
     assert peak["temporary tensors"] == 2560
+
+
+def test_the_number_that_the_docstring_of_the_engine_follows_is_right():
+    assert doctest.testmod(engine) == (0, 12)
