@@ -39,7 +39,8 @@ nothing else: x is still there, once for each block.
 >>> predict.step_peak(config, batch=4, sequence=128, precision="bf16")["activations"]
 3811328
 
-Beside the walk stand the rules by which ranks gather parameters (gathered.py), and the order in which torch's nodes do things
-(nodes.py). Collectives are operations in the list (collectives.py). What needs no walk reads the list itself: products.py the
-FLOPs, and states.py the bytes of parameters, gradients and optimizer state.
+The walk is torch's autograd engine, whose nodes do things in a certain order (nodes.py). What is not the engine's stands beside
+it: checkpointed blocks (recomputation.py), parameters that ranks gather (gathering.py, by the rules of gathered.py), and what
+becomes of the parameters' gradients (parameter_gradients.py). Collectives are operations in the list (collectives.py). What needs
+no walk reads the list itself: products.py the FLOPs, and states.py the bytes of parameters, gradients and optimizer state.
 """
