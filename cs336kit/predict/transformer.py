@@ -1,5 +1,6 @@
 """The shape of a decoder-only Transformer, from which every quantity of the course follows."""
 
+from collections.abc import Collection
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -184,9 +185,14 @@ class TransformerConfig:
         """Whether the MLP has a gate matrix."""
         return self.mlp in GATED
 
+    @property
+    def biases(self) -> Collection[str]:
+        """The matrices of a block that have a bias."""
+        return BIASED[self.bias] if isinstance(self.bias, str) else self.bias
+
     def has_bias(self, matrix: str) -> bool:
         """Whether this matrix of a block (one of _settle.MATRICES) has a bias."""
-        return matrix in (BIASED[self.bias] if isinstance(self.bias, str) else self.bias)
+        return matrix in self.biases
 
     def is_sparse(self, layer: int) -> bool:
         """Whether this layer, counted from 0, has experts."""
