@@ -15,7 +15,6 @@ from cs336kit.predict.checks import boolean, positive_int, positive_number
 from cs336kit.predict.decoder.layers import stages
 from cs336kit.predict.decoder.programs import program
 from cs336kit.predict.decoder.step import Options, StepOptions
-from cs336kit.predict.engine.gathered import REDUCING
 from cs336kit.predict.engine.ledger import Alive, Ledger
 from cs336kit.predict.engine.operations import Program, Storage
 from cs336kit.predict.engine.states import block_count, gradient_bytes, states, step_bytes
@@ -90,12 +89,10 @@ def both_passes(walk: Walk, walked: Program) -> Walk:
     ledger.hold(root)
     ledger.hold(root)
     walk.waiting[walked.output.source] = root
-    if walk.gathers is not None:  # a stage's output has no loss
-        ledger.stand(walk.gathers.loss)
+    walk.gathering.loss()  # also for a stage's output, which has none
     walk.backward(walked.items)
-    if walk.gathers is not None:
-        ledger.stand(walk.gathers.end, REDUCING)
-    walk.scatter(walk.outside_blocks, walk.outside_shares)
+    walk.gathering.end()
+    walk.gradients.end()
     ledger.drop(root)
     if walked.stage < walked.layout.pp - 1:
         ledger.drop(walked.output.storage)

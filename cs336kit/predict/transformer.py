@@ -1,11 +1,15 @@
 """The shape of a decoder-only Transformer, from which every quantity of the course follows."""
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from cs336kit.predict.checks import known, shown
 from cs336kit.predict.settle import BIASED, REQUIRED, settle
 from cs336kit.predict.settle import GATED as GATED
+
+#: Marks a field that is printed even where it has its default: in these, the course's own models differ.
+PRINTED = {"printed": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,35 +30,35 @@ class TransformerConfig:
     #: query heads, A
     heads: int
     #: key and value heads, K: None for one per query head, 1 for multi-query attention
-    kv_heads: int = None  # type: ignore[assignment]
+    kv_heads: int = field(default=None, metadata=PRINTED)  # type: ignore[assignment]
     #: width of the MLP (of one expert), F: None for 4·d_model, which only GELU MLPs may leave out
-    d_ff: int = None  # type: ignore[assignment]
+    d_ff: int = field(default=None, metadata=PRINTED)  # type: ignore[assignment]
     #: size of the vocabulary, V
     vocab: int
     #: the longest sequence; with learned positions, also the number of position vectors
     context: int
     #: "gelu": up and down matrices; "swiglu": gate, up and down; more in settle.CHOICES
-    mlp: str = "gelu"
-    norm: str = "layernorm"
-    positions: str = "learned"
+    mlp: str = field(default="gelu", metadata=PRINTED)
+    norm: str = field(default="layernorm", metadata=PRINTED)
+    positions: str = field(default="learned", metadata=PRINTED)
     #: linear layers of a block that have biases: "all", "none", "qkv" for query, key and value only, or names of settle.MATRICES
-    bias: str | tuple[str, ...] = "all"
+    bias: str | tuple[str, ...] = field(default="all", metadata=PRINTED)
     #: whether norms have a shift beside their scale: None for LayerNorm yes, RMSNorm no
-    norm_bias: bool = None  # type: ignore[assignment]
+    norm_bias: bool = field(default=None, metadata=PRINTED)  # type: ignore[assignment]
     #: whether the head shares its matrix with the token embedding
-    tied_head: bool = True
+    tied_head: bool = field(default=True, metadata=PRINTED)
     #: width of one head, h: None for d_model / heads
-    head_dim: int = None  # type: ignore[assignment]
+    head_dim: int = field(default=None, metadata=PRINTED)  # type: ignore[assignment]
     #: experts per MLP: 0 (or 1) for a dense model without a router
-    experts: int = 0
+    experts: int = field(default=0, metadata=PRINTED)
     #: experts that each token visits
-    experts_per_token: int = None  # type: ignore[assignment]
+    experts_per_token: int = field(default=None, metadata=PRINTED)  # type: ignore[assignment]
     #: sliding window: each position sees this many tokens, itself included; None for all
-    window: int | None = None
+    window: int | None = field(default=None, metadata=PRINTED)
     #: dropout probability of attention weights and of both outputs of a block
-    dropout: float = 0.0
+    dropout: float = field(default=0.0, metadata=PRINTED)
     #: norms in one block: 2, or 1 where attention and MLP run in parallel after one norm (Falcon 7B)
-    norms_per_block: int = 2
+    norms_per_block: int = field(default=2, metadata=PRINTED)
     #: whether attention and MLP run in parallel after two norms, too (NeoX, Falcon 40B); with one norm they always do
     parallel: bool = False
     #: where the norms of a block are: "pre", "post", "sandwich" or "residual"
@@ -129,8 +133,8 @@ class TransformerConfig:
         settle(self)
 
     def __repr__(self) -> str:
-        # The sizes, then only what differs from the defaults: there are many fields.
-        shown = (f for f in fields(self) if f.repr and (f.name in _SHOWN or getattr(self, f.name) != f.default))
+        # What is marked, or has no default, then only what differs from the defaults: there are many fields.
+        shown = (f for f in fields(self) if f.repr and (f.metadata or getattr(self, f.name) != f.default))
         return f"TransformerConfig({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
     def __hash__(self) -> int:
@@ -181,9 +185,14 @@ class TransformerConfig:
         """Whether the MLP has a gate matrix."""
         return self.mlp in GATED
 
+    @property
+    def biases(self) -> Collection[str]:
+        """The matrices of a block that have a bias."""
+        return BIASED[self.bias] if isinstance(self.bias, str) else self.bias
+
     def has_bias(self, matrix: str) -> bool:
         """Whether this matrix of a block (one of settle.MATRICES) has a bias."""
-        return matrix in (BIASED[self.bias] if isinstance(self.bias, str) else self.bias)
+        return matrix in self.biases
 
     def is_sparse(self, layer: int) -> bool:
         """Whether this layer, counted from 0, has experts."""
@@ -216,11 +225,9 @@ class TransformerConfig:
         return cls(**values)
 
 
-_NAMES = list(TransformerConfig.__dataclass_fields__)
-_SHOWN = frozenset(_NAMES[: _NAMES.index("parallel")])
-#: Fields in which real architectures differ from the block of the course.
-OPTIONS = tuple(f.name for f in fields(TransformerConfig) if f.name not in _SHOWN and f.compare)
-_COMPARED = tuple(f.name for f in fields(TransformerConfig) if f.compare)
+_COMPARED = {f.name: f for f in fields(TransformerConfig) if f.compare}
+#: Fields in which real architectures differ from the block of the course: they have a default, and are printed only beside it.
+OPTIONS = tuple(name for name, f in _COMPARED.items() if f.default is not MISSING and not f.metadata)
 
 
 def check_config(config: TransformerConfig) -> None:

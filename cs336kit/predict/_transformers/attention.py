@@ -2,7 +2,7 @@
 
 from cs336kit.predict._transformers.modules import Modules
 from cs336kit.predict.decoder.sdpa import Heads, scaled_dot_product_attention
-from cs336kit.predict.engine.operations import INDICES, Op, Tensor
+from cs336kit.predict.engine.operations import INDICES, Tensor
 
 
 class Attention:
@@ -65,8 +65,7 @@ class Attention:
         q, k, v = (Heads(t, split=self.how.qkv == "split") for t in views)
         if self.how.qkv == "indexed":
             k, v = (
-                Heads(b.op(f"{name}/pick", "copy", (t.x,), t.x.shape, name=name))
-                for name, t in (("key", k), ("value", v))
+                Heads(b.pointwise(f"{name}/pick", "copy", t.x, name=name)) for name, t in (("key", k), ("value", v))
             )
             held += [k.x, v.x]
         return q, k, v, held
@@ -76,11 +75,9 @@ class Attention:
         b, both = self.b, (("query", q), ("key", k))
         if self.how.rope == "own tables":  # the whole table, the positions as its indices, and what they choose
             width = self.c.rotary_width
-            held.append(
-                b.op("all positions", "repeat", (), (1, self.c.context, width), dtype="fp32", name="rotary tables")
-            )
-            held.append(b.op("positions", "repeat", (), (1, self.S, width), dtype="int64", name=INDICES))
-            held.append(b.op("chosen", "gather", (), (1, self.S, width), dtype=q.x.dtype, name="rotary tables"))
+            held.append(b.made("all positions", "repeat", (1, self.c.context, width), "fp32", name="rotary tables"))
+            held.append(b.made("positions", "repeat", (1, self.S, width), "int64", name=INDICES))
+            held.append(b.made("chosen", "gather", (1, self.S, width), q.x.dtype, name="rotary tables"))
         if self.how.rope != "wide":
             q, k = (self._rotated(f"{name} rotary", t, name, held) for name, t in both)
             return q, k
@@ -105,8 +102,7 @@ class Attention:
             if own := self.how.rope in ("own tables", "repeated tables"):
                 kind = dtype if self.how.rope == "own tables" else tables[0].dtype
                 tables = tuple(
-                    b.op(t, "repeat", (), (1, S, 1, width), dtype=kind, name="rotary tables")
-                    for t in ("cosine", "sine")
+                    b.made(t, "repeat", (1, S, 1, width), kind, name="rotary tables") for t in ("cosine", "sine")
                 )  # type: ignore[assignment]
             # The modules slice: each part writes its gradient into zeros.
             part = x if width == h else b.part_of("part", x, width)
@@ -134,7 +130,7 @@ class Attention:
             return given
         if n == 1:
             return Heads(self.b.view(given.x, B, self.c.heads, S, h), expanded=True)
-        return Heads(self.b.op(f"{name}/repeat", "repeat", (given.x,), (B, self.c.heads, S, h), name=name), True)
+        return Heads(self.b.computed(f"{name}/repeat", "repeat", (given.x,), (B, self.c.heads, S, h), name=name), True)
 
     def masked(self, window: int | None) -> bool:
         """Whether fused attention needs a mask: a window as long as the sequence cuts nothing off, but has one anyway."""
@@ -144,9 +140,7 @@ class Attention:
         b, c = self.b, self.c
         mask, kv = None, (k, v)
         if self.masked(window):
-            mask = b.op(
-                "mask/fp", "where", (), (self.B, 1, self.S, self.S), dtype=b.policy.products, name="window mask"
-            )
+            mask = b.made("mask/fp", "where", (self.B, 1, self.S, self.S), b.policy.products, name="window mask")
             if not self.how.broadcast:
                 k, v = self._repeated("key", k), self._repeated("value", v)
         p = c.dropout if "weights" in self.how.dropouts else 0.0
@@ -189,13 +183,11 @@ class Attention:
             b.free(*[t.x for t, given in ((q, before[0]), (k, before[1])) if t.x.storage is not given.x.storage])
             q, k = before[:2]
         if how.baddbmm:  # scaled in the product itself, and each gradient in a second tensor
-            product = b.items[-1]
-            assert isinstance(product, Op)
-            product.scratch = (x.bytes,)
+            b.last.scratch = (x.bytes,)
         elif how.softmax == "as the input":
-            scores = b.op("scale", "mul", (scores,), pairs, alias=True)
+            scores = b.viewed("scale", "mul", (scores,), pairs)
         else:
-            scaled = b.op("scale", "mul", (scores,), pairs)
+            scaled = b.pointwise("scale", "mul", scores)
             b.free(scores)
             scores = scaled
         if c.attention_softcap is not None:

@@ -62,7 +62,7 @@ def _block(modules: Modules, attention: Attention, mlp: MLP, x: Tensor, window: 
         else:
             held.append(normed)
         if how.sums == "in place":
-            first, other = b.op("attention sum", "add in place", (m, z), m.shape, passes=True, alias=True), x
+            first, other = b.passed("attention sum", "add in place", (m, z), m.shape, alias=True), x
             b.hold(m)  # in a variable while dropout reads it
             held.append(m)
             first = _dropped(modules, "mlp", first)
@@ -121,12 +121,12 @@ def decoder(
     kind = "held" if checkpointing else "table"
     if c.positions != "alibi":
         counts = B if c.extra_positions else 1  # counted from each sequence's mask, or for all
-        read.append(numbers := b.op("position numbers", kind, (), (counts, S), dtype="int64", name=INDICES))
+        read.append(numbers := b.made("position numbers", kind, (counts, S), "int64", name=INDICES))
     if c.positions == "learned":
         positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
         if c.extra_positions:
-            own.append(b.op("positions/mask", "full", (), (B, S), dtype="fp32"))
-            numbers = b.op("positions/moved", "offset", (), (B, S), dtype="int64", name=INDICES)
+            own.append(b.made("positions/mask", "full", (B, S), "fp32"))
+            numbers = b.made("positions/moved", "offset", (B, S), "int64", name=INDICES)
         rows = b.embedding("positions/embedding", positions, numbers, (counts, S, c.d_model), made=True)
         if c.extra_positions:
             b.free(numbers)
@@ -148,28 +148,26 @@ def decoder(
         if how.rope == "own tables":  # the model makes none
             attend.tables = b.data("cosine", shape, dtype), b.data("sine", shape, dtype)
         else:
-            cosine, sine = (
-                b.op(name, kind, (), shape, dtype=dtype, name="rotary tables") for name in ("cosine", "sine")
-            )
+            cosine, sine = (b.made(name, kind, shape, dtype, name="rotary tables") for name in ("cosine", "sine"))
             cosine.storage.shared = sine.storage.shared = True
             attend.tables = cosine, sine
             read += attend.tables
     if c.positions == "alibi":
-        read.append(b.op("alibi", kind, (), (B, c.heads, S), dtype=policy.weights, name="mask"))
+        read.append(b.made("alibi", kind, (B, c.heads, S), policy.weights, name="mask"))
     b.ranks.parameters(b.leaves)
     b.mark("embedding")
     b.section = "block"
     eager, masks = attend.method == "eager", dict[int | None, Tensor]()
     groups = [(window, len(list(alike))) for window, alike in groupby(c.window_of(layer) for layer in range(c.layers))]
     if how.both_masks and len({window for window, _ in groups}) == 1:  # of which no layer reads the other
-        own.append(b.op("mask", "table", (), (B, 1, S, S), dtype=policy.weights, name="mask"))
+        own.append(b.made("mask", "table", (B, 1, S, S), policy.weights, name="mask"))
     if how.returns_weights and eager and groups[0][1] > 1:  # only the first block has none before it
         groups[:1] = [(groups[0][0], 1), (groups[0][0], groups[0][1] - 1)]
     for window, count in groups:
         before, returned = len(b.leaves), attend.weights if how.returns_weights else []
         if window not in masks and (eager or attend.masked(window)):
             shape, dtype = ((B, 1, S, S), policy.weights) if eager else ((1, 1, S, S), "bool")
-            masks[window] = mask = b.op("mask", kind, (), shape, dtype=dtype, name="mask")
+            masks[window] = mask = b.made("mask", kind, shape, dtype, name="mask")
             if checkpointing and how.keeps_mask and train:
                 # An empty operation represents what checkpointing saves besides a block's input.
                 b.items.append(Op("checkpointed mask", "checkpoint", (), (), (), (mask.storage,), (), "attention"))
@@ -200,7 +198,7 @@ def decoder(
     output = logits
     if train:
         b.hold(logits)
-        padded, shifted = (b.op(f"labels/{n}", "labels", (), (B, S + n), dtype="int64", name=INDICES) for n in (1, 0))
+        padded, shifted = (b.made(f"labels/{n}", "labels", (B, S + n), "int64", name=INDICES) for n in (1, 0))
         output = loss_of(b, logits, B * S, c.vocab, (shifted,))
         b.free(logits, padded, shifted)
     b.free(normed)

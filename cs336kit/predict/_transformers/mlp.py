@@ -1,7 +1,7 @@
 """The MLP as transformers writes it, and a mixture of such experts."""
 
 from cs336kit.predict._transformers.modules import Modules
-from cs336kit.predict.engine.operations import INDICES, Op, Storage, Tensor
+from cs336kit.predict.engine.operations import INDICES, Storage, Tensor
 
 
 class MLP:
@@ -38,36 +38,36 @@ class MLP:
         """The function between the matrices; x is freed."""
         b, kind = self.b, self.c.mlp
         if kind in ("relu", "reglu"):
-            y = b.op(place, "relu", (x,), x.shape, keeps_output=True, name=name)
+            y = b.pointwise(place, "relu", x, keeps="output", name=name)
         elif kind in ("gelu_new", "geglu_new") and not self.how.own_gelu:
             y = self._gelu_new(place, x, name)
         elif kind == "swiglu":
-            y = b.op(place, "silu", (x,), x.shape, keeps=(x,), name=name)
+            y = b.pointwise(place, "silu", x, keeps="input", name=name)
         else:
-            scratch: tuple[int, ...] = ()
+            if kind == "gelu_new":
+                b.free(b.made(f"{place}/written out", "temporary", (4, *x.shape), x.dtype))
+            y = b.pointwise(place, "gelu", x, keeps="input", name=name)
             if kind == "gelu_new":  # four results are alive at once, in its own backward pass besides the gradient
-                scratch = (x.bytes,) * 4
-                b.free(b.op(f"{place}/written out", "temporary", (), (4, *x.shape), dtype=x.dtype))
-            y = b.op(place, "gelu", (x,), x.shape, keeps=(x,), name=name, scratch=scratch)
+                b.last.scratch = (x.bytes,) * 4
         b.free(x)
         return y
 
     def _gelu_new(self, place: str, x: Tensor, name: str) -> Tensor:
         """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), in Python's order: each result is freed once it is used."""
         b, kept = self.b, x.storage.name
-        half = b.op(f"{place}/half", "mul", (x,), x.shape, name=kept)
+        half = b.pointwise(f"{place}/half", "mul", x, name=kept)
         base = b.in_fp32("pow", place, x, name=kept)
-        cube = b.op(f"{place}/cube", "pow", (base,), x.shape, keeps=(base,), scratch=(base.bytes, base.bytes))
+        cube = b.power(f"{place}/cube", "pow", base, keeps="input")
         b.free(base, unless=x)
-        small = b.op(f"{place}/small", "mul", (cube,), x.shape)
+        small = b.pointwise(f"{place}/small", "mul", cube)
         b.free(cube)
         total = b.add(f"{place}/sum", x, small)
         b.free(small)
-        inner = b.op(f"{place}/inner", "mul", (total,), x.shape)
+        inner = b.pointwise(f"{place}/inner", "mul", total)
         b.free(total)
-        tanh = b.op(f"{place}/tanh", "tanh", (inner,), x.shape, keeps_output=True, name=kept)
+        tanh = b.pointwise(f"{place}/tanh", "tanh", inner, keeps="output", name=kept)
         b.free(inner)
-        one = b.op(f"{place}/1 + tanh", "add", (tanh,), x.shape, passes=True, name=kept)
+        one = b.passed(f"{place}/1 + tanh", "add", (tanh,), x.shape, name=kept)
         b.free(tanh)
         y = b.mul(f"{place}/product", half, one, name=name)
         b.free(half, one)
@@ -83,37 +83,39 @@ class MLP:
         wide = b.cast("scores/fp32", given, "fp32")
         soft = b.softmax_in("fp32", "softmax", wide, name="routing weights")
         chosen = Storage(INDICES, 8 * rows)
-        top = b.op("topk", "topk", (soft,), (N, k), statistics=(chosen,), watched=soft.bytes)
-        total = b.op("sum", "sum", (top,), (N, 1), name="routing weights")
+        top = b.with_statistics("topk", "topk", (soft,), (N, k), (chosen,))
+        b.last.watched = soft.bytes
+        total = b.computed("sum", "sum", (top,), (N, 1), name="routing weights")
         # The division is in place, so it saves a copy of what it divides.
         before = Storage("routing weights", 4 * rows)
-        shares = b.op("normalize", "div", (top, total), (N, k), keeps=(total,), statistics=(before,))
+        shares = b.combined("normalize", "div", top, total, keeps=(total,))
+        b.last.allocates += (before,)
+        if shares.needs_gradient:
+            b.last.keeps += (before,)
         b.free(wide, unless=given)
         b.free(soft, top, total)
         # Integers: the order of the experts and of the tokens, held in variables, and the tokens' rows; then all for histc.
-        ids, order = (
-            b.op(f"sort/{name}", "sort", (), (rows,), dtype="int64", name=INDICES) for name in ("ids", "order")
-        )
-        own = b.op("sort/tokens", "rows", (), (rows,), dtype="int64", name=INDICES)
+        ids, order = (b.made(f"sort/{name}", "sort", (rows,), "int64", name=INDICES) for name in ("ids", "order"))
+        own = b.made("sort/tokens", "rows", (rows,), "int64", name=INDICES)
         mine = b.index("tokens", tokens, own, (rows, D), name="mlp inputs")
         b.free(own)
         weight = b.index("weights", shares, order, (rows, 1), name="routing weights")
-        counted = b.op("sort/fp32", "cast", (), (rows,), dtype="fp32")
+        counted = b.made("sort/fp32", "cast", (rows,), "fp32")
         kind = b.policy.weights
         mine = b.converted("cast", mine, kind, name="mlp inputs")
         both = self._grouped("gate and up", mine, 2 * F, ("mlp gate", "mlp up"), "gate and up")
         gate, up = b.chunk("halves", both)
-        silu = b.op("silu", "silu", (gate,), (rows, F), keeps=(gate,), name="silu")
+        silu = b.pointwise("silu", "silu", gate, keeps="input", name="silu")
         hidden = b.mul("product", silu, up, name="mlp down's input")
         b.free(both, silu)
         out = self._grouped("down", hidden, D, ("mlp down",), "expert outputs")
         b.free(hidden)
         weighted = b.mul("weighted", out, weight)
-        back = b.op("sort/back", "empty", (), (rows,), dtype="int64", name=INDICES)
-        b.free(b.op("sort/numbers", "temporary", (), (rows,), dtype="int64"))
+        back = b.made("sort/back", "empty", (rows,), "int64", name=INDICES)
+        b.free(b.made("sort/numbers", "temporary", (rows,), "int64"))
         ordered = b.index("original order", weighted, back, (rows, D), name="expert outputs")
         b.free(weighted)
-        summed = b.op("sum of experts", "sum", (ordered,), (N, D))
+        summed = b.computed("sum of experts", "sum", (ordered,), (N, D))
         result = b.view(b.converted("cast", summed, x.dtype), *x.shape)
         b.free(ids, order, counted, mine, out, weight, back, ordered, given, shares)
         return result
@@ -124,13 +126,10 @@ class MLP:
         E = self.c.experts
         weights = [b.parameter(component, E, outputs // len(components), inputs) for component in components]
         flops = 2 * rows * inputs * outputs
-        y = b.op(
-            place, "matmul", (x, *weights), (rows, outputs), keeps=(x,), name=name, flops=((components[0], flops),),
-            gradient_flops=flops,
-        )  # fmt: skip
-        product = b.items[-1]
-        assert isinstance(product, Op)
-        for gradient in product.gradients:
+        y = b.product(
+            place, "matmul", (x, *weights), (rows, outputs), flops, component=components[0], keeps=(x,), name=name
+        )
+        for gradient in b.last.gradients:
             if gradient.of in weights[1:]:  # the product for the first gradient computes these, too
                 gradient.flops = 0
         return y

@@ -51,20 +51,18 @@ class Modules:
         few = (*x.shape[:-1], 1)
         squared = wide
         if kind == "centered":
-            mean = b.op(f"{place}/mean of x", "mean", (wide,), few)
+            mean = b.computed(f"{place}/mean of x", "mean", (wide,), few)
             # The module subtracts the mean twice, once for the variance and once for the result.
             squared = b.add(f"{place}/center for variance", wide, mean, name=place)
-        square = b.op(
-            f"{place}/square", "square", (squared,), x.shape, keeps=(squared,), scratch=(squared.bytes, squared.bytes)
-        )
+        square = b.power(f"{place}/square", "square", squared, keeps="input")
         b.free(squared, unless=wide)
-        variance = b.op(f"{place}/mean", "mean", (square,), few)
+        variance = b.computed(f"{place}/mean", "mean", (square,), few)
         b.free(square)
-        shifted = b.op(f"{place}/add eps", "add", (variance,), few, passes=True)
+        shifted = b.passed(f"{place}/add eps", "add", (variance,), few)
         held = [variance]  # in variables until the norm returns, but where the variance is part of a line
         if kind == "offset":
             b.free(held.pop())
-        inverse = b.op(f"{place}/rsqrt", "rsqrt", (shifted,), few, keeps_output=True, name=place)
+        inverse = b.pointwise(f"{place}/rsqrt", "rsqrt", shifted, keeps="output", name=place)
         centered = wide
         if kind == "centered":
             centered = b.add(f"{place}/center", wide, mean, name=place)
@@ -82,7 +80,7 @@ class Modules:
         if kind in ("offset", "centered"):
             factor = b.cast(f"{place}/weight", weight, "fp32", name=f"copies of {component}")
         if kind == "offset":
-            raised = b.op(f"{place}/1 + weight", "add", (factor,), (D,), passes=True, name=f"copies of {component}")
+            raised = b.passed(f"{place}/1 + weight", "add", (factor,), (D,), name=f"copies of {component}")
             b.free(factor, unless=weight)
             factor = raised
         scaled = b.mul(f"{place}/scale", normed, factor, name=name)

@@ -1,11 +1,10 @@
 """softmax(q · kᵀ) · v as a program: the three ways to compute it."""
 
-from cs336kit.predict.decoder.layers import Layer
+from cs336kit.predict.decoder.blocks import AttentionKind
 from cs336kit.predict.decoder.sdpa import Heads, scaled_dot_product_attention, weighted
 from cs336kit.predict.devices import FLASH, Kernel
 from cs336kit.predict.engine.builder import Builder
 from cs336kit.predict.engine.operations import Tensor
-from cs336kit.predict.transformer import TransformerConfig
 
 
 class Attend:
@@ -16,15 +15,14 @@ class Attend:
     """
 
     def __init__(
-        self, b: Builder, config: TransformerConfig, layer: Layer, batch: int, queries: int, keys: int, method: str, *,
-        causal: bool,
+        self, b: Builder, kind: AttentionKind, batch: int, queries: int, keys: int, method: str, *, causal: bool,
     ):  # fmt: skip
-        self.b, self.c, self.B, self.S, self.T, self.window = b, config, batch, queries, keys, layer.window
-        pairs = batch * config.heads * _pairs(config, layer, queries * b.layout.cp, keys, causal=causal) // b.layout.cp
+        self.b, self.c, self.B, self.S, self.T, self.window = b, kind, batch, queries, keys, kind.window
+        pairs = batch * kind.heads * _pairs(kind, queries * b.layout.cp, keys, causal=causal) // b.layout.cp
         #: FLOPs of the two products
-        self._flops = pairs * config.head_dim, pairs * config.value_head_dim
+        self._flops = pairs * kind.head_dim, pairs * kind.value_head_dim
         # Torch's function has no sinks or capped scores; and if no kernel takes the inputs, it writes attention out.
-        own = config.sinks or config.attention_softcap is not None
+        own = kind.sinks or kind.softcap is not None
         self.method = "eager" if own and method == "sdpa" else method
         self.kernel = self._kernel() if self.method == "sdpa" else FLASH if self.method == "flash_attention" else None
 
@@ -57,23 +55,23 @@ class Attend:
     @property
     def masks(self) -> bool:
         """Whether the mask is more than causal, so that it has to be given to the fused function."""
-        masked = self.c.positions == "alibi" or (self.window is not None and self.window < self.T)
+        masked = self.c.alibi or (self.window is not None and self.window < self.T)
         return masked and self.method != "flash_attention"
 
     def mask(self, dtype: str) -> Tensor:
         """`lm.causal_mask`: 0 and −inf, S × S; with a window, the sum of two triangles; the slopes of ALiBi are added to it."""
         b, shape = self.b, (self.S, self.T)
-        full = b.op("mask/full", "full", (), shape, dtype=dtype)
-        mask = b.op("mask/triu", "triu", (full,), shape, name="window mask")
+        full = b.made("mask/full", "full", shape, dtype)
+        mask = b.made("mask/triu", "triu", shape, dtype, of=(full,), name="window mask")
         if self.window is not None:
-            lower = b.op("mask/tril", "tril", (full,), shape)
-            both = b.op("mask/sum", "add", (mask, lower), shape, name="window mask")
+            lower = b.made("mask/tril", "tril", shape, dtype, of=(full,))
+            both = b.made("mask/sum", "add", shape, dtype, of=(mask, lower), name="window mask")
             b.free(mask, lower)
             mask = both
         b.free(full)
-        if self.c.positions == "alibi":
+        if self.c.alibi:
             slopes = b.data("slopes", (self.c.heads, self.S, self.T), dtype)
-            both = b.op("mask/slopes", "add", (mask, slopes), slopes.shape, name="mask")
+            both = b.made("mask/slopes", "add", slopes.shape, dtype, of=(mask, slopes), name="mask")
             b.free(mask)
             mask = both
         return mask
@@ -84,9 +82,9 @@ class Attend:
         scores = b.matmul("scores", x, y, pairs, self._flops[0], component="attention scores")
         b.free(x, unless=q.x)
         b.free(y, unless=k.x)
-        scaled = b.op("scale", "div", (scores,), pairs)
+        scaled = b.pointwise("scale", "div", scores)
         b.free(scores)
-        if c.attention_softcap is not None:
+        if c.softcap is not None:
             scaled = b.softcap("softcap", scaled, name="capped scores")
         mask = self.mask(scaled.dtype)
         masked = b.add("mask", scaled, mask)
@@ -106,10 +104,10 @@ class Attend:
         sinks = b.parameter("sinks", A)
         column = b.view(sinks, A, 1, 1)
         wide = (self.B, A, self.S, self.T + 1)
-        joined = b.op("sinks/join", "sinks", (scores, column), wide)
+        joined = b.computed("sinks/join", "sinks", (scores, column), wide)
         every = self.softmax(joined)
         b.free(joined)
-        return b.op("sinks/cut", "slice", (every,), scores.shape, alias=True)
+        return b.viewed("sinks/cut", "slice", (every,), scores.shape)
 
     def softmax(self, scores: Tensor) -> Tensor:
         """The weights, with dropout if any."""
@@ -118,12 +116,12 @@ class Attend:
         return b.dropout("weights dropout", weights, p, mask="weights' dropout mask", name="dropped weights")
 
 
-def _pairs(config: TransformerConfig, layer: Layer, queries: int, keys: int, *, causal: bool) -> int:
+def _pairs(kind: AttentionKind, queries: int, keys: int, *, causal: bool) -> int:
     """Twice the number of pairs of queries and keys that count."""
     if not causal or queries != keys:
         return 2 * queries * keys
-    window = min(layer.window or keys, keys)
-    if config.window_kind == "chunked":
+    window = min(kind.window or keys, keys)
+    if kind.chunked:
         chunks, rest = divmod(keys, window)
         return chunks * window**2 + rest**2
     # The triangle's area is S²/2; a sliding window cuts off its far corner.

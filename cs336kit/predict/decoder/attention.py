@@ -1,12 +1,11 @@
 """Attention as a program: projections, rotary positions, a cache."""
 
 from cs336kit.predict.decoder.attend import Attend
-from cs336kit.predict.decoder.layers import Layer
+from cs336kit.predict.decoder.blocks import AttentionKind
 from cs336kit.predict.decoder.norms import norm
 from cs336kit.predict.decoder.sdpa import Heads
 from cs336kit.predict.engine.builder import Builder
 from cs336kit.predict.engine.operations import Leaf, Tensor
-from cs336kit.predict.transformer import TransformerConfig
 
 
 class Attention:
@@ -16,15 +15,15 @@ class Attention:
     """
 
     def __init__(
-        self, b: Builder, config: TransformerConfig, layer: Layer, batch: int, queries: int, keys: int, attention: str, *,
+        self, b: Builder, kind: AttentionKind, batch: int, queries: int, keys: int, method: str, *,
         tables: tuple[Tensor, Tensor] | None, causal: bool, cache: str,
     ):  # fmt: skip
-        self.b, self.c, self.B, self.S, self.T = b, config, batch, queries, keys
-        self.window, self.caching, self.once = layer.window, bool(cache), cache == "contiguous"
+        self.b, self.c, self.B, self.S, self.T = b, kind, batch, queries, keys
+        self.window, self.caching, self.once = kind.window, bool(cache), cache == "contiguous"
         self.tables = tables
         #: whether only a part of each head is rotated: joined with the rest in a new tensor, which has the heads in front
-        self.partly = tables is not None and config.rotary_width < config.head_dim
-        self.attend = Attend(b, config, layer, batch, queries, keys, attention, causal=causal)
+        self.partly = tables is not None and kind.rotary_width < kind.head_dim
+        self.attend = Attend(b, kind, batch, queries, keys, method, causal=causal)
         self._fuses = self.attend.kernel is not None
         #: parameters of the norms inside, which the module has after its matrices
         self._norms: list[Leaf] = []
@@ -80,7 +79,7 @@ class Attention:
     def _projected(self, name: str, x: Tensor, heads: int, width: int) -> Tensor:
         """Queries, keys or values of every head, the first two with a norm if the configuration has one."""
         b, c = self.b, self.c
-        y = b.linear(name, x, heads * width, component=name, bias=c.has_bias(name), name=name)
+        y = b.linear(name, x, heads * width, component=name, bias=name in c.biases, name=name)
         normed = c.qk_norm if name != "value" else "none"
         if normed == "width":
             y = self._normed(f"{name} norm", y, (heads * width,), name)
@@ -93,8 +92,8 @@ class Attention:
     def _normed(self, place: str, x: Tensor, scale: tuple[int, ...], name: str) -> Tensor:
         with self.b.aside(self._norms):
             y = self.b.norm(
-                place, x, kind=self.c.norm, component="query and key norms", scale=scale, shift=self.c.qk_norm_bias, name=name,
-                kept_as=place,
+                place, x, kind=self.c.norm_kind, component="query and key norms", scale=scale, shift=self.c.qk_norm_bias,
+                name=name, kept_as=place,
             )  # fmt: skip
         self.b.free(x)
         return y
@@ -102,12 +101,11 @@ class Attention:
     def _output(self, merged: Tensor) -> Tensor:
         b, c = self.b, self.c
         inner = merged
-        if c.inner_norms:
+        if c.inner_norm is not None:
             with b.aside(self._norms):
-                inner = norm(
-                    b, "inner norm", merged, c, name="attention output's input", kept_as="attention inner norm"
-                )
-        out = b.linear("output", inner, c.d_model, component="attention output", bias=c.has_bias("output"))
+                name, kept = "attention output's input", "attention inner norm"
+                inner = norm(b, "inner norm", merged, c.inner_norm, name=name, kept_as=kept)
+        out = b.linear("output", inner, c.d_model, component="attention output", bias="output" in c.biases)
         b.leaves += self._norms
         self._norms.clear()
         b.free(inner, unless=merged)
@@ -123,7 +121,7 @@ class Attention:
             every = b.cat("key/all", past[0], k, (B, K, self.T, h)), b.cat("value/all", past[1], v, (B, K, self.T, w))
         if shortened:
             for name, tensor in zip(("key", "value"), every, strict=True):
-                b.op(f"{name}/last", "copy", (tensor,), (B, K, self.window or 0, tensor.shape[-1]))
+                b.passed(f"{name}/last", "copy", (tensor,), (B, K, self.window or 0, tensor.shape[-1]))
         if every is not new:
             b.free(*new)
         return every
@@ -135,11 +133,11 @@ class Attention:
         """
         b, (B, K, S, h) = self.b, x.shape
         room = (B, K, self.window if shortened and self.window else self.T, h)
-        held = b.data("cached", room, x.dtype) if S < self.T else b.op(f"{name}/room", "empty", (), room, dtype=x.dtype)
+        held = b.data("cached", room, x.dtype) if S < self.T else b.made(f"{name}/room", "empty", room, x.dtype)
         new = b.part_of(f"{name}/last", x, h) if shortened else x
         if shortened:
             new.shape, new.elements = room, held.elements
-        every = b.op(f"{name}/write", "write", (held, new), room, alias=True)
+        every = b.viewed(f"{name}/write", "write", (held, new), room)
         if shortened:
             return x
         b.free(x)
@@ -150,4 +148,4 @@ class Attention:
         shape = (self.B, heads, self.S, width)
         if self._fuses or heads == 1 or self.S == 1 or not x.needs_gradient:
             return self.b.view(x, *shape)
-        return self.b.op(f"{name}/heads", "heads", (x,), shape, alias=True)
+        return self.b.viewed(f"{name}/heads", "heads", (x,), shape)

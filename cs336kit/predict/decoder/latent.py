@@ -17,7 +17,7 @@ class LatentAttention(Attention):
         absorbed = self.S < self.T
         q = self._queries(x)
         down = b.linear(
-            "latent", x, c.kv_latent + c.rotary_width, component="latent", bias=c.has_bias("key"), name="latent"
+            "latent", x, c.kv_latent + c.rotary_width, component="latent", bias="key" in c.biases, name="latent"
         )
         latent = self._latent_norm("latent norm", b.part_of("latent/part", down, c.kv_latent))
         part = b.view(b.part_of("latent/key", down, c.rotary_width), self.B, 1, self.S, c.rotary_width)
@@ -45,11 +45,11 @@ class LatentAttention(Attention):
         given = x
         if c.query_latent:
             down = b.linear(
-                "query latent", x, c.query_latent, component="query latent", bias=c.has_bias("key"), name="query latent"
+                "query latent", x, c.query_latent, component="query latent", bias="key" in c.biases, name="query latent"
             )
             given = self._latent_norm("query latent norm", down)
             b.free(down)
-        q = b.linear("query", given, c.query_width, component="query", name="query")
+        q = b.linear("query", given, c.heads * c.head_dim, component="query", name="query")
         b.free(given, unless=x)
         q = self._heads(q, c.heads, c.head_dim, "query")
         if self.tables is None:
@@ -103,7 +103,7 @@ class LatentAttention(Attention):
         scores = b.matmul("scores", own, latent, (B, A, S, T), pairs * latents, component="attention scores")
         summed = b.add("scores/sum", scores, other)
         b.free(own, scores, other)
-        scaled = b.op("scale", "div", (summed,), summed.shape)
+        scaled = b.pointwise("scale", "div", summed)
         b.free(summed)
         mask = self.attend.mask(scaled.dtype)
         masked = b.add("mask", scaled, mask)

@@ -2,8 +2,9 @@
 
 from collections.abc import Hashable, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from cs336kit.predict.decoder.blocks import Block, blocks
 from cs336kit.predict.layouts import Layout, check_layout
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
@@ -11,25 +12,6 @@ T = TypeVar("T", bound=Hashable)
 
 #: The longest pattern of different layers that is searched for; published ones have up to 8 layers.
 LONGEST = 12
-
-
-class Layer(NamedTuple):
-    """What differs from layer to layer."""
-
-    window: int | None
-    rope: bool
-    sparse: bool
-    #: tokens of each of its experts; None for equal shares
-    routing: tuple[int, ...] | None = None
-
-
-def layers(config: TransformerConfig, routing: Sequence[tuple[int, ...] | None] | None = None) -> list[Layer]:
-    """What each layer is, in order; `routing`: the tokens of its experts for each."""
-    alike = config.window_layers is None and config.rope_layers is None and config.sparse_layers is None
-    if alike and routing is None:
-        return [Layer(config.window, config.positions == "rope", config.experts > 0)] * config.layers
-    each = zip(range(config.layers), routing or (None,) * config.layers, strict=True)
-    return [Layer(config.window_of(i), config.has_rope(i), config.is_sparse(i), sizes) for i, sizes in each]
 
 
 def stage_blocks(layers: int, stages: int, stage: int) -> range:
@@ -56,8 +38,8 @@ def stage_kinds(config: TransformerConfig, layout: Layout, expert_tokens: object
     check_layout(config, layout)
     if isinstance(expert_tokens, Sequence) and expert_tokens and isinstance(expert_tokens[0], Sequence):
         return list(range(layout.pp))
-    kinds = layers(config)
-    first: dict[tuple[bool, bool, tuple[Layer, ...]], int] = {}
+    kinds = blocks(config)
+    first: dict[tuple[bool, bool, tuple[Block, ...]], int] = {}
     found = []
     for stage in range(layout.pp):
         own = tuple(kinds[layer] for layer in stage_blocks(config.layers, layout.pp, stage))

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from cs336kit.predict.decoder.attention import Attention
+from cs336kit.predict.decoder.blocks import Block, MLPKind, blocks, norm_of
 from cs336kit.predict.decoder.latent import LatentAttention
-from cs336kit.predict.decoder.layers import Layer, layers, periods, stage_blocks
-from cs336kit.predict.decoder.mlp import MLP
+from cs336kit.predict.decoder.layers import periods, stage_blocks
+from cs336kit.predict.decoder.mlp import MLP, Experts
 from cs336kit.predict.decoder.norms import norm
 from cs336kit.predict.decoder.step import Step
 from cs336kit.predict.engine.builder import Adapters, Builder
@@ -16,32 +17,32 @@ from cs336kit.predict.transformer import TransformerConfig
 
 
 def _branch(
-    b: Builder, c: TransformerConfig, name: str, run: Callable[[Tensor], Tensor], x: Tensor, onto: Tensor, ends: list[Leaf],
+    b: Builder, block: Block, name: str, run: Callable[[Tensor], Tensor], x: Tensor, onto: Tensor, ends: list[Leaf],
     *, inputs: str, summed: str,
 ) -> Tensor:  # fmt: skip
     """Attention or MLP of x with its norms before and after it and its scale, added to `onto`."""
     start = len(b.leaves)
     norms: list[Leaf] = []
-    normed = norm(b, f"{name} norm", x, c, name=inputs) if c.norm_placement in ("pre", "sandwich") else x
+    normed = norm(b, f"{name} norm", x, block.norm, name=inputs) if block.placement in ("pre", "sandwich") else x
     with b.within(name, part=name):
         z = _on_ranks(b, run, normed)
     b.free(normed, unless=x)
-    if c.norm_placement in ("post", "sandwich"):
+    if block.placement in ("post", "sandwich"):
         with b.aside(norms):
-            behind = norm(b, f"{name} post norm", z, c, name=f"{name} branch", kept_as=f"{name} post norm")
+            behind = norm(b, f"{name} post norm", z, block.norm, name=f"{name} branch", kept_as=f"{name} post norm")
         b.free(z)
         z = behind
     b.part = name
-    z = b.scaled(f"{name} scale", z, c.residual_scale)
+    z = b.scaled(f"{name} scale", z, block.scale)
     y = b.add(f"{name} sum", onto, z, name=summed)
     b.free(z)
-    if c.norm_placement == "residual":
+    if block.placement == "residual":
         with b.aside(norms):
-            behind = norm(b, f"{name} norm", y, c, name=summed)
+            behind = norm(b, f"{name} norm", y, block.norm, name=summed)
         b.free(y)
         y = behind
     # Its module has one norm in front, wherever that is used, and a second one at the end of the block.
-    if c.norm_placement == "sandwich":
+    if block.placement == "sandwich":
         ends += norms
     else:
         b.leaves[start:start] = norms
@@ -57,22 +58,23 @@ def _on_ranks(b: Builder, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return z
 
 
-def _block(b: Builder, c: TransformerConfig, attention: Attention, mlp: MLP, x: Tensor) -> Tensor:
+def _block(b: Builder, block: Block, attention: Attention, mlp: MLP | Experts, x: Tensor) -> Tensor:
     """Norm, attention, sum, norm, MLP, sum; or attention and MLP in parallel after one norm or two."""
-    if c.norms_per_block == 1:
-        normed = norm(b, "attention norm", x, c, name="query, key, value inputs")
+    if block.one_norm:
+        normed = norm(b, "attention norm", x, block.norm, name="query, key, value inputs")
         with b.within("attention", part="attention"):
-            z = b.scaled("scale", _on_ranks(b, attention, normed), c.residual_scale)
+            z = b.scaled("scale", _on_ranks(b, attention, normed), block.scale)
         first = b.add("attention sum", x, z)
         b.free(z)
         with b.within("mlp", part="mlp"):
-            m = b.scaled("scale", _on_ranks(b, mlp, normed), c.residual_scale)
+            m = b.scaled("scale", _on_ranks(b, mlp, normed), block.scale)
         y = b.add("mlp sum", first, m, name="attention norm")
         b.free(first, m, normed)
         return y
     ends: list[Leaf] = []
-    y = _branch(b, c, "attention", attention, x, x, ends, inputs="query, key, value inputs", summed="mlp norm")
-    out = _branch(b, c, "mlp", mlp, x if c.side_by_side else y, y, ends, inputs="mlp inputs", summed="attention norm")
+    y = _branch(b, block, "attention", attention, x, x, ends, inputs="query, key, value inputs", summed="mlp norm")
+    read = x if block.side_by_side else y
+    out = _branch(b, block, "mlp", mlp, read, y, ends, inputs="mlp inputs", summed="attention norm")
     b.free(y)
     b.leaves += ends
     return out
@@ -91,14 +93,14 @@ def _embedded(b: Builder, c: TransformerConfig, tokens: Tensor, table: Tensor, r
     if c.positions in ("learned", "sinusoidal"):
         if c.positions == "learned":
             positions = b.parameter("position embedding", c.context + c.extra_positions, c.d_model)
-            vectors = b.op("positions/slice", "slice", (positions,), (rows, c.d_model), alias=True)
+            vectors = b.viewed("positions/slice", "slice", (positions,), (rows, c.d_model))
         else:
             vectors = b.data("positions", (rows, c.d_model), b.policy.weights)
         summed = b.add("positions", x, vectors, name="attention norm")
         b.free(x)
         x = summed
     if c.embedding_norm:
-        normed = norm(b, "embedding norm", x, c, name="attention norm", component="embedding norm")
+        normed = norm(b, "embedding norm", x, norm_of(c), name="attention norm", component="embedding norm")
         b.free(x)
         x = normed
     return x
@@ -129,24 +131,26 @@ def decoder(step: Step) -> Program:
     shares = Shares(max(1, layout.tp // config.kv_heads), config.qk_norm == "head", config.experts > 0)
     cache = step.cache if step.phase in ("prefill", "decode") else ""
 
-    def write(kind: Layer, count: int, x: Tensor) -> Tensor:
+    def write(block: Block, count: int, x: Tensor) -> Tensor:
         """A block as often as it is repeated in a row; the next one starts from the output of the last."""
         # The cache of a window holds as many keys as the window sees; the new key is added to them, or replaces the oldest.
-        beside = kind.window + (cache == "growing") if kind.window is not None else step.sequence
+        window = block.attention.window
+        beside = window + (cache == "growing") if window is not None else step.sequence
         keys = min(step.sequence, beside) if step.phase == "decode" else step.sequence
-        turned = tables if kind.rope else None
-        attend = make(b, c, kind, B, S, keys, step.attention, tables=turned, causal=step.causal, cache=cache)
-        mlp = MLP(b, c, B * S, sparse=kind.sparse, routing=kind.routing, apart=step.unrolled)
+        turned = tables if block.attention.rope else None
+        attend = make(b, block.attention, B, S, keys, step.attention, tables=turned, causal=step.causal, cache=cache)
+        kind = block.mlp
+        mlp = MLP(b, kind) if isinstance(kind, MLPKind) else Experts(b, kind, B * S, apart=step.unrolled)
         with b.repeat("block", count, checkpoint=x if step.checkpointing else None):
             before = len(b.leaves)
-            y = _block(b, c, attend, mlp, x)
+            y = _block(b, block, attend, mlp, x)
             b.ranks.parameters(b.leaves[before:], b.count, shares=shares)
             b.mark("block forward")
             b.free(x)
         return y
 
     own = stage_blocks(c.layers, layout.pp, stage)
-    kinds = layers(c, step.routing)[own.start : own.stop]
+    kinds = blocks(c, step.routing)[own.start : own.stop]
     # The first block is unlike all others if its input is held by the stage, or if nothing before it is trained.
     apart = len(kinds) if step.unrolled else int(train and (stage > 0 or not x.needs_gradient))
     for kind in kinds[:apart]:
@@ -181,7 +185,7 @@ def _headed(
     before, normed = len(b.leaves), x
     if c.final_norm:
         x.storage.name = "final norm"
-        normed = norm(b, "final norm", x, c, name="head's input", component="final norm")
+        normed = norm(b, "final norm", x, norm_of(c), name="head's input", component="final norm")
     b.part = "head"
     if c.embedding_width != c.d_model:
         narrow = b.linear(
@@ -246,7 +250,7 @@ def _chunked_loss(
             b.free(total, loss)
             total = both
     assert total is not None
-    mean = b.op("loss/mean", "div", (total,), (), name="loss")
+    mean = b.pointwise("loss/mean", "div", total, name="loss")
     b.free(total, x)
     return mean
 
@@ -261,9 +265,10 @@ def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int, targets: tuple[
     if b.layout.tp > 1:
         logs = _divided_log_softmax(b, wide, (tokens, vocab))
     else:
-        logs = b.op("log softmax", "log_softmax", (wide,), (tokens, vocab), keeps_output=True, name="cross-entropy")
+        rows = b.view(wide, tokens, vocab)
+        logs = b.pointwise("log softmax", "log_softmax", rows, keeps="output", name="cross-entropy")
     weight = Storage("cross-entropy", 4)
-    loss = b.op("loss", "nll_loss", (logs,), (), keeps=(logs, *targets), statistics=(weight,), name="loss")
+    loss = b.with_statistics("loss", "nll_loss", (logs,), (), (weight,), keeps=(logs, *targets), name="loss")
     b.free(wide, logs)
     return loss
 
@@ -275,11 +280,13 @@ def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tenso
     """
     rows, _ = shape
     b.ranks.summed("log softmax/maximum", rows)
-    shifted = b.op("log softmax/shifted", "sub", (), shape, dtype="fp32")
-    exponentials = b.op("log softmax/exp", "exp", (), shape, dtype="fp32")
+    shifted = b.made("log softmax/shifted", "sub", shape, "fp32")
+    exponentials = b.made("log softmax/exp", "exp", shape, "fp32")
     b.ranks.summed("log softmax/sum", rows)
     b.free(exponentials)
-    y = b.op("log softmax", "all-reduce", (x,), shape, passes=True, keeps_output=True, name="cross-entropy")
+    y = b.passed("log softmax", "all-reduce", (x,), shape, name="cross-entropy")
+    if y.needs_gradient:
+        b.last.keeps = (y.storage,)
     b.free(shifted)
     b.ranks.summed("loss/targets", rows)
     return y

@@ -78,30 +78,33 @@ def _fused(
     padded = h % multiple > 0
     if padded:
         q, k, v = (
-            b.op(f"{t.storage.name}/pad", "pad", (t,), (*t.shape[:-1], round_up(t.shape[-1], multiple)))
+            b.computed(f"{t.storage.name}/pad", "pad", (t,), (*t.shape[:-1], round_up(t.shape[-1], multiple)))
             for t in (q, k, v)
         )
     if mask is not None and mask.shape[-1] % kernel.mask_columns:
         columns = round_up(mask.shape[-1], kernel.mask_columns)
-        whole = b.op("mask/pad", "pad", (mask,), (*mask.shape[:-1], columns), name=mask.storage.name)
+        whole = b.computed("mask/pad", "pad", (mask,), (*mask.shape[:-1], columns), name=mask.storage.name)
         b.free(mask)
         mask = whole
     masks = [] if mask is None else [mask]
     logsumexp = Storage("logsumexp", 4 * B * A * round_up(S, kernel.logsumexp_rows))
     words, indices = kernel.random_state
     state = [Storage(HOST_INDICES if indices else "random state", size) for size in words]
-    scratch = (*kernel.backward(q, k), *(() if masks else b.ranks.ring_bytes(k, v)))
-    z = b.op(
-        "fused", "sdpa", (q, k, v, *sinks), (B, A, S, v.shape[-1]), keeps=(q, k, v, *masks, *sinks),
-        keeps_output=True, statistics=(logsumexp, *state), name="attention output's input",
-        flops=(("attention scores", flops[0]), ("attention values", flops[1])), scratch=scratch,
-        passing=() if dropout else kernel.forward(q, k),
+    z = b.with_statistics(
+        "fused", "sdpa", (q, k, v, *sinks), (B, A, S, v.shape[-1]), (logsumexp, *state), keeps=(q, k, v, *masks, *sinks),
+        name="attention output's input",
     )  # fmt: skip
+    op = b.last
+    if op.gradients:
+        op.keeps += (z.storage,)
+    op.flops = ("attention scores", flops[0]), ("attention values", flops[1])
+    op.scratch = (*kernel.backward(q, k), *(() if masks else b.ranks.ring_bytes(k, v)))
+    op.passing = () if dropout else kernel.forward(q, k)
     b.free(*masks)
     if padded:
         b.free(q, k, v)
         z.storage.name = "padded attention output"
-        sliced = b.op("slice", "slice", (z,), (B, A, S, width), alias=True)
+        sliced = b.viewed("slice", "slice", (z,), (B, A, S, width))
         if A == 1:
             return b.view(sliced, *rows)
         merged = b.copy("merge heads", sliced, rows, name="attention output's input")
@@ -119,20 +122,20 @@ def _written_out(
     wide = [t.cast(b, f"{t.x.storage.name}/fp32", "fp32", name=t.x.storage.name) for t in (q, k, v)]
     held = [new.x for new, old in zip(wide, (q, k, v), strict=True) if new is not old]
     query, keys, values = wide
-    query = query.computed(b.op("query/scale", "div", (query.x,), q.x.shape, name="query"))
+    query = query.computed(b.pointwise("query/scale", "div", query.x, name="query"))
     if mask is None and S > 1:
-        ones = b.op("mask/ones", "full", (), (S, T), dtype="int8")
-        lower = b.op("mask/tril", "tril", (ones,), (S, T), dtype="int8")
+        ones = b.made("mask/ones", "full", (S, T), "int8")
+        lower = b.made("mask/tril", "tril", (S, T), "int8", of=(ones,))
         b.free(ones)
-        mask = b.op("mask/where", "where", (lower,), (S, T), dtype="fp32")
+        mask = b.made("mask/where", "where", (S, T), "fp32", of=(lower,))
         b.free(lower)
     if grouped:
         keys, values = (
-            Heads(b.op(f"{name}/repeat", "repeat", (t.x,), (B, A, T, t.x.shape[-1]), name=name), True)
+            Heads(b.computed(f"{name}/repeat", "repeat", (t.x,), (B, A, T, t.x.shape[-1]), name=name), True)
             for name, t in (("key", keys), ("value", values))
         )
         held += [keys.x, values.x]
-    keys = keys.computed(b.op("key/scale", "div", (keys.x,), keys.x.shape, name="key"))
+    keys = keys.computed(b.pointwise("key/scale", "div", keys.x, name="key"))
     x, y = query.batched(b, "query", A), keys.batched(b, "key", A)
     scores = b.matmul("scores", x, y, (B, A, S, T), flops[0], component="attention scores")
     b.free(x, unless=query.x)
@@ -160,4 +163,4 @@ def weighted(b: Builder, weights: Tensor, values: Tensor, flops: int) -> Tensor:
     """weights @ values; its gradient, which comes in token order, is copied to bring the heads to the front."""
     shape = (*weights.shape[:3], values.shape[-1])
     z = b.matmul("values", weights, values, shape, flops, component="attention values")
-    return z if 1 in shape[1:3] else b.op("values/heads", "heads", (z,), shape, alias=True)
+    return z if 1 in shape[1:3] else b.viewed("values/heads", "heads", (z,), shape)

@@ -4,7 +4,7 @@ from math import prod
 
 from cs336kit.predict.engine.collectives import Ranks
 from cs336kit.predict.engine.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
-from cs336kit.predict.engine.writer import Writer
+from cs336kit.predict.engine.writer import Writer, wider
 
 #: Both matrices of an adapter (rank × inputs, outputs × rank), or None.
 Adapters = tuple[Tensor, Tensor] | None
@@ -21,7 +21,7 @@ class Builder(Writer):
 
     def cast(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """x.to(dtype): a copy, or x itself if it has this type."""
-        return x if x.dtype == dtype else self.op(place, "cast", (x,), x.shape, dtype=dtype, name=name)
+        return x if x.dtype == dtype else self.pointwise(place, "cast", x, dtype=dtype, name=name)
 
     def converted(self, place: str, x: Tensor, dtype: str, *, name: str = "") -> Tensor:
         """The same, and x is freed if there is a copy."""
@@ -70,7 +70,7 @@ class Builder(Writer):
         b = bias if isinstance(bias, Tensor) else self.parameter(component, outputs) if bias else None
         given, source, packed = x, x, None
         if self.packs(component, W.shape):
-            packed, W = W, self.op(f"{place}/unpack", "unpack", (W,), W.shape, dtype=self.policy.products)
+            packed, W = W, self.made(f"{place}/unpack", "unpack", W.shape, self.policy.products, of=(W,))
         copied: list[Tensor] = []
         if self.policy.casts:
             # In the order in which torch evaluates its arguments: the last one first.
@@ -105,8 +105,7 @@ class Builder(Writer):
 
     def _unpacks_again(self, copy: Tensor) -> None:
         """The last product saves no copy of a quantized matrix: its backward pass dequantizes it again."""
-        product = self.items[-1]
-        assert isinstance(product, Op)
+        product = self.last
         if copy.storage in product.keeps:
             product.keeps = tuple([storage for storage in product.keeps if storage is not copy.storage])
             product.scratch = (copy.bytes,)
@@ -141,20 +140,14 @@ class Builder(Writer):
             gradients.append(Gradient(x, x.elements * size, (), flops))
         if W.needs_gradient:
             gradients.append(Gradient(W, W.elements * size, (), flops))
-        elements = x.elements // x.shape[-1] * outputs
-        output = Storage(name or place, elements * size)
         keeps: tuple[Storage, ...] = (W.storage,) if x.needs_gradient else ()
         if W.needs_gradient:
             keeps += (x.storage,)
-        result = Tensor((*x.shape[:-1], outputs), x.dtype, output, bool(gradients), None, elements)
         inputs = (x, W) if b is None else (x, W, b)
-        self.items.append(
-            Op(
-                self.prefix + place, "linear", inputs, (result,), (output,), keeps, tuple(gradients), self.part,
-                flops=((component, flops),),
-            )
-        )  # fmt: skip
-        return result
+        shape = (*x.shape[:-1], outputs)
+        y = self._written(place, "linear", inputs, shape, x.dtype, name, tuple(gradients), keeps)
+        self.last.flops = ((component, flops),)
+        return y
 
     def layer_norm(self, place: str, x: Tensor, *, component: str, shift: bool, name: str, kept_as: str) -> Tensor:
         """Torch's fused layer norm; saves its input, and mean and 1/deviation of each row. Without a component, it has no scale.
@@ -167,7 +160,7 @@ class Builder(Writer):
         rows = x.elements // D
         kind = self.device.statistics.get(x.dtype, scale[0].dtype if scale else x.dtype)
         statistics = tuple([Storage(kept_as, ELEMENT_BYTES[kind] * rows) for _ in range(2)])
-        y = self.op(place, "layer_norm", (x, *scale), x.shape, name=name, keeps=(x, *scale), statistics=statistics)
+        y = self.with_statistics(place, "layer_norm", (x, *scale), x.shape, statistics, keeps=(x, *scale), name=name)
         self.free(x, unless=given)
         return y
 
@@ -177,16 +170,12 @@ class Builder(Writer):
         """RMSNorm written out in fp32, as in `lm.RMSNorm`: its seven operations, six if `scale` is empty."""
         rows = x.shape[:-1]
         wide = self.cast(f"{place}/fp32", x, "fp32", name=kept_as)
-        row, few = wide.elements * 4, 4 * prod(rows)
-        # Backward of a power: grad · (exponent · self.pow(exponent − 1)) has two more temporary tensors.
-        square = self.op(f"{place}/square", "square", (wide,), wide.shape, keeps=(wide,), scratch=(row, row))
-        mean = self.op(f"{place}/mean", "mean", (square,), (*rows, 1))
+        square = self.power(f"{place}/square", "square", wide, keeps="input")
+        mean = self.computed(f"{place}/mean", "mean", (square,), (*rows, 1))
         self.free(square)
-        shifted = self.op(f"{place}/add eps", "add", (mean,), mean.shape, passes=True)
+        shifted = self.passed(f"{place}/add eps", "add", (mean,), mean.shape)
         self.free(mean)
-        inverse = self.op(
-            f"{place}/rsqrt", "rsqrt", (shifted,), mean.shape, keeps_output=True, name=kept_as, scratch=(few, few)
-        )
+        inverse = self.power(f"{place}/rsqrt", "rsqrt", shifted, keeps="output", name=kept_as)
         self.free(shifted)
         normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
         self.free(inverse)
@@ -199,6 +188,12 @@ class Builder(Writer):
         if wide is not x:
             self.free(wide)
         return result
+
+    def power(self, place: str, kind: str, x: Tensor, *, keeps: str, name: str = "") -> Tensor:
+        """A power of x, whose backward pass, grad · (exponent · self.pow(exponent − 1)), has two more temporary tensors."""
+        y = self.pointwise(place, kind, x, keeps=keeps, name=name)
+        self.last.scratch = (x.bytes, x.bytes)
+        return y
 
     def norm(
         self, place: str, x: Tensor, *, kind: str, component: str, scale: tuple[int, ...], shift: bool, name: str, kept_as: str
@@ -222,18 +217,18 @@ class Builder(Writer):
 
     def softcap(self, place: str, x: Tensor, *, name: str, early: bool = False) -> Tensor:
         """cap · tanh(x / cap), which saves the tanh; x is freed at its end, or `early`, where each operation is a line."""
-        divided = self.op(f"{place}/div", "div", (x,), x.shape)
+        divided = self.pointwise(f"{place}/div", "div", x)
         if early:
             self.free(x)
-        tanh = self.op(f"{place}/tanh", "tanh", (divided,), x.shape, keeps_output=True, name=name)
+        tanh = self.pointwise(f"{place}/tanh", "tanh", divided, keeps="output", name=name)
         self.free(divided)
-        capped = self.op(f"{place}/mul", "mul", (tanh,), x.shape)
+        capped = self.pointwise(f"{place}/mul", "mul", tanh)
         self.free(tanh, *([] if early else [x]))
         return capped
 
     def rotate(self, straight: Tensor, halves: tuple[Tensor, ...], sine: Tensor, *, name: str) -> Tensor:
         """x · cosine, which is given and freed, + (−second half, first half) · sine."""
-        negative = self.op("negate", "neg", (halves[1],), halves[1].shape)
+        negative = self.pointwise("negate", "neg", halves[1])
         turned = self.cat("exchange", negative, halves[0], straight.shape)
         self.free(negative)
         crossed = self.mul("sine", turned, sine)
@@ -246,7 +241,7 @@ class Builder(Writer):
         """x times a number, which saves nothing; x itself if the number is 1."""
         if factor == 1:
             return x
-        y = self.op(place, "mul", (x,), x.shape, name=x.storage.name)
+        y = self.pointwise(place, "mul", x, name=x.storage.name)
         self.free(x)
         return y
 
@@ -256,11 +251,11 @@ class Builder(Writer):
 
     def add(self, place: str, x: Tensor, y: Tensor, *, name: str = "", over: bool = False) -> Tensor:
         """x + y, in the wider of both types; both get the same gradient. `over`: torch writes it over x."""
-        dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
         shape = x.shape if x.elements >= y.elements else y.shape
-        return self.op(
-            place, "add", (x, y), shape, dtype=dtype, passes=True, name=name, over=x.storage if over else None
-        )
+        total = self.passed(place, "add", (x, y), shape, dtype=wider(x, y), name=name)
+        if over:
+            self.last.over = x.storage
+        return total
 
     def chunk(self, place: str, x: Tensor) -> tuple[Tensor, ...]:
         """The two halves of the last axis."""
@@ -276,18 +271,13 @@ class Builder(Writer):
 
     def cat(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Two tensors concatenated, y for all heads if it has one; each gets its part of the gradient as a view, y's summed."""
-        elements = prod(shape)
-        output = Storage(place, elements * ELEMENT_BYTES[x.dtype])
-        summed = (y.bytes,) if x.elements + y.elements != elements else ()
+        summed = (y.bytes,) if x.elements + y.elements != prod(shape) else ()
         gradients = tuple([Gradient(t, None, then) for t, then in ((x, ()), (y, summed)) if t.needs_gradient])
-        result = Tensor(shape, x.dtype, output, bool(gradients), None, elements)
-        self.items.append(Op(self.prefix + place, "cat", (x, y), (result,), (output,), (), gradients, self.part))
-        return result
+        return self._written(place, "cat", (x, y), shape, x.dtype, "", gradients, ())
 
     def mul(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
         """x · y; saves each factor that the other's gradient needs."""
-        dtype = x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
-        return self.op(place, "mul", (x, y), x.shape, dtype=dtype, keeps=_factors(x, y), name=name)
+        return self.combined(place, "mul", x, y, keeps=_factors(x, y), name=name)
 
     def dropout(self, place: str, x: Tensor, probability: float, *, mask: str, name: str = "") -> Tensor:
         """F.dropout: a mask as wide as x and then a product, or one kernel that computes both, with the device's mask."""
@@ -295,11 +285,11 @@ class Builder(Writer):
             return x
         if self.device.dropout_mask:
             kept = Storage(mask, x.elements * ELEMENT_BYTES[self.device.dropout_mask])
-            y = self.op(place, "dropout", (x,), x.shape, statistics=(kept,), name=name)
+            y = self.with_statistics(place, "dropout", (x,), x.shape, (kept,), name=name)
             self.free(x)
             return y
-        noise = self.op(f"{place}/mask", "bernoulli", (), x.shape, dtype=x.dtype, name=mask)
-        y = self.op(place, "dropout", (x,), x.shape, keeps=(noise,), name=name)
+        noise = self.made(f"{place}/mask", "bernoulli", x.shape, x.dtype, name=mask)
+        y = self.computed(place, "dropout", (x,), x.shape, keeps=(noise,), name=name)
         self.free(x, noise)
         return y
 
@@ -319,12 +309,12 @@ class Builder(Writer):
 
     def softmax_in(self, dtype: str, place: str, x: Tensor, *, name: str, safe: bool = False) -> Tensor:
         """The kernel of a softmax whose result has this type. On some devices, its backward pass makes grad · output first."""
-        scratch = (x.elements * ELEMENT_BYTES[dtype],) if self.device.softmax_product else ()
-        # Whether each score is −inf, whether all of a row are, and a zero.
-        passing = (x.elements, x.elements // x.shape[-1], 4) if safe else ()
-        return self.op(
-            place, "softmax", (x,), x.shape, dtype=dtype, keeps_output=True, name=name, scratch=scratch, passing=passing
-        )
+        y = self.pointwise(place, "softmax", x, dtype=dtype, keeps="output", name=name)
+        if self.device.softmax_product:
+            self.last.scratch = (y.bytes,)
+        if safe:  # whether each score is −inf, whether all of a row are, and a zero
+            self.last.passing = (x.elements, x.elements // x.shape[-1], 4)
+        return y
 
     def merge_heads(self, z: Tensor) -> Tensor:
         """(B, A, S, h) to (B, S, A·h) for the output matrix: z is copied and freed, unless it has one head or position."""
@@ -338,12 +328,11 @@ class Builder(Writer):
 
     def copy(self, place: str, x: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """A reshape that cannot be a view: a copy, whose gradient is passed on as it is."""
-        return self.op(place, "copy", (x,), shape, name=name, passes=True)
+        return self.passed(place, "copy", (x,), shape, name=name)
 
     def matmul(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str) -> Tensor:
         """A batched product x @ y; saves each factor that the other's gradient needs."""
-        counted = ((component, flops),)
-        return self.op(place, "matmul", (x, y), shape, keeps=_factors(x, y), flops=counted, gradient_flops=flops)
+        return self.product(place, "matmul", (x, y), shape, flops, component=component, keeps=_factors(x, y))
 
     def embedding(
         self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "", made: bool = False
@@ -352,30 +341,28 @@ class Builder(Writer):
 
         It saves the tokens, which matters if they are `made` during the pass: the caller holds all others anyway.
         """
-        scratch = (
-            self.device.embedding(tokens.elements, table.shape[0], table.shape[1]) if self.device.embedding else ()
-        )
+        y = self.computed(place, "embedding", (table, tokens), shape, keeps=(tokens,) if made else (), name=name)
+        if self.device.embedding:
+            self.last.scratch = self.device.embedding(tokens.elements, table.shape[0], table.shape[1])
         if self.layout.tp > 1:  # which of the tokens are in this rank's part of the table
-            scratch = (*scratch, ELEMENT_BYTES[tokens.dtype] * tokens.elements)
-        return self.op(
-            place, "embedding", (table, tokens), shape, name=name, scratch=scratch, keeps=(tokens,) if made else ()
-        )
+            self.last.scratch += (tokens.bytes,)
+        return y
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
         """Chosen rows of x; saves the indices. Its gradient is written into zeros of x's size."""
-        return self.op(place, "index", (x, rows), shape, keeps=(rows,), watched=x.bytes, name=name)
+        y = self.computed(place, "index", (x, rows), shape, keeps=(rows,), name=name)
+        self.last.watched = x.bytes
+        return y
 
     def index_add(self, place: str, x: Tensor, rows: Tensor, source: Tensor) -> Tensor:
         """x[rows] += source in place; saves indices and source. x's gradient is passed on, source's is taken from its rows."""
         gradients = [Gradient(x, None)] if x.needs_gradient else []
         if source.needs_gradient:
             gradients.append(Gradient(source, source.bytes))
-        result = Tensor(x.shape, x.dtype, x.storage, bool(gradients), object())
         keeps = (rows.storage, source.storage) if gradients else ()
-        self.items.append(
-            Op(self.prefix + place, "index_add", (x, rows, source), (result,), (), keeps, tuple(gradients), self.part)
+        return self._written(
+            place, "index_add", (x, rows, source), x.shape, x.dtype, "", tuple(gradients), keeps, over=x
         )
-        return result
 
 
 def _factors(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:

@@ -76,6 +76,14 @@ class Ranks:
         wires = self._wire(there, axis, size, "forward", alike), self._wire(back, axis, size, "backward", alike)
         return wires[: 1 + x.needs_gradient]
 
+    def _sent(self, y: Tensor, wires: tuple[Wire, ...], *, copy: int = 0) -> Tensor:
+        """The output of the last operation, which sends; `copy`: bytes of another copy of it to send."""
+        op = self.b.last
+        op.wires = wires
+        if copy:
+            op.scratch = (copy,)
+        return y
+
     # -- tensor and sequence parallel ----------------------------------------------------------------------------------
 
     def enter(self, x: Tensor, place: str = "enter") -> Tensor:
@@ -84,14 +92,13 @@ class Ranks:
             return x
         if not self.layout.sp:
             back = (self._wire("all-reduce", "tp", x.bytes, "backward"),) if x.needs_gradient else ()
-            return self.b.op(place, "copy to ranks", (x,), x.shape, alias=True, wires=back)
+            return self._sent(self.b.viewed(place, "copy to ranks", (x,), x.shape), back)
         B, S, D = x.shape
         size = x.bytes * self.layout.tp
         wires = self._both(x, "all-gather", "reduce-scatter", "tp", size)
+        y = self.b.computed(place, "all-gather", (x,), (B, S * self.layout.tp, D), name=x.storage.name)
         # In both passes, there is another copy of it to send, in which each rank's positions are contiguous.
-        return self.b.op(
-            place, "all-gather", (x,), (B, S * self.layout.tp, D), name=x.storage.name, scratch=(size,), wires=wires
-        )
+        return self._sent(y, wires, copy=size)
 
     def leave(self, x: Tensor, place: str = "leave", *, name: str = "") -> Tensor:
         """After matrices that are divided by rows: the ranks' results are summed, and with sp each rank keeps its positions."""
@@ -101,17 +108,17 @@ class Ranks:
         if self.layout.sp:
             wires = self._both(x, "reduce-scatter", "all-gather", "tp", x.bytes)
             shape = (B, S // self.layout.tp, D)
-            y = self.b.op(place, "reduce-scatter", (x,), shape, name=name, scratch=(x.bytes,), wires=wires)
+            y = self._sent(self.b.computed(place, "reduce-scatter", (x,), shape, name=name), wires, copy=x.bytes)
         else:
             wires = (self._wire("all-reduce", "tp", x.bytes),)
-            y = self.b.op(place, "all-reduce", (x,), x.shape, passes=True, name=name, wires=wires)
+            y = self._sent(self.b.passed(place, "all-reduce", (x,), x.shape, name=name), wires)
         self.b.free(x)
         return y
 
     def summed(self, place: str, rows: int) -> None:
         """One fp32 number of each row, summed (or compared) over the ranks that divide the vocabulary."""
         wire = self._wire("all-reduce", "tp", 4 * rows)
-        self.b.free(self.b.op(place, "all-reduce", (), (rows,), dtype="fp32", wires=(wire,)))
+        self.b.free(self._sent(self.b.made(place, "all-reduce", (rows,), "fp32"), (wire,)))
 
     # -- context and expert parallel -----------------------------------------------------------------------------------
 
@@ -128,16 +135,13 @@ class Ranks:
             size = k.bytes + v.bytes
             # In the backward pass, their gradients travel with them, and one step further, to their own rank.
             both = self._wire("ring", "cp", (cp - 1) * size), self._wire("ring", "cp", (2 * cp - 1) * size, "backward")
-            arriving = self.b.op(
-                "exchange", "ring", (), (2 * (k.elements + v.elements),), dtype=k.dtype,
-                wires=both[: 1 + k.needs_gradient],
-            )  # fmt: skip
-            return k, v, [arriving]
+            arriving = self.b.made("exchange", "ring", (2 * (k.elements + v.elements),), k.dtype)
+            return k, v, [self._sent(arriving, both[: 1 + k.needs_gradient])]
         every = []
         for name, t in (("key", k), ("value", v)):
             wires = self._both(t, "all-gather", "reduce-scatter", "cp", t.bytes * cp)
             shape = (*t.shape[:-2], t.shape[-2] * cp, t.shape[-1])
-            every.append(self.b.op(f"{name}/gather", "all-gather", (t,), shape, name=name, wires=wires))
+            every.append(self._sent(self.b.computed(f"{name}/gather", "all-gather", (t,), shape, name=name), wires))
         return every[0], every[1], every
 
     def ring_bytes(self, k: Tensor, v: Tensor) -> tuple[int, ...]:
@@ -147,7 +151,7 @@ class Ranks:
     def exchange(self, place: str, x: Tensor, *, experts: int, name: str = "") -> Tensor:
         """Rows of tokens, `experts` of each, go to the ranks that have their experts, or come back; so do their gradients."""
         wires = self._both(x, "all-to-all", "all-to-all", "ep", x.bytes, experts)
-        return self.b.op(place, "all-to-all", (x,), x.shape, name=name, wires=wires)
+        return self._sent(self.b.computed(place, "all-to-all", (x,), x.shape, name=name), wires)
 
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 

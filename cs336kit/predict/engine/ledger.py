@@ -113,6 +113,14 @@ class Ledger:
         if highest is None or live > highest[0]:
             self.peaks[moment] = Alive(live, self.gradients, self.kept, place, self.beside.gathered)
 
+    def replace(self, old: Storage, size: int, moment: str, place: str) -> Storage:
+        """A gradient of `size` bytes, which is alive together with the one that it is made from, until that is dropped."""
+        new = Storage("gradient", size)
+        self.hold(new)
+        self.see(moment, place)
+        self.drop(old)
+        return new
+
     def stand(self, beside: Beside, moment: str | None = None) -> None:
         """From here on, these additional bytes are alive; with a moment, its maximum is updated at once."""
         self.beside, self._together = beside, sum(beside)

@@ -5,34 +5,19 @@ while it runs, the incoming gradient, what it saved, and what it returns are ali
 to its input's shape and cast to its type, and the incoming gradient and what was saved are freed. A second gradient of the
 same tensor is added to the first: in place with `sums_in_place` (unless somebody else still holds it, be it only as the base
 of a view), else in a third tensor. Torch does the first; under a dispatch mode, such as `measure` uses, it does the second.
+
+What is not the engine's is asked of three others: recomputation.py, gathering.py and parameter_gradients.py.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
-from cs336kit.predict.engine.gathered import GATHERING, REDUCING, Gathered
+from cs336kit.predict.engine.gathered import Gathered
+from cs336kit.predict.engine.gathering import Gathering
 from cs336kit.predict.engine.ledger import Ledger
 from cs336kit.predict.engine.nodes import as_computed, as_freed, is_view
-from cs336kit.predict.engine.operations import (
-    ELEMENT_BYTES,
-    EndOfCache,
-    Free,
-    Gradient,
-    Hold,
-    Item,
-    Op,
-    Program,
-    Repeat,
-    Storage,
-    operations,
-)
-from cs336kit.predict.engine.states import held_elements
-
-
-class _EverythingIsBack(Exception):
-    """Early stop of a checkpointed block."""
-
+from cs336kit.predict.engine.operations import EndOfCache, Free, Gradient, Hold, Item, Op, Program, Repeat, Storage
+from cs336kit.predict.engine.parameter_gradients import ParameterGradients
+from cs336kit.predict.engine.recomputation import EverythingIsBack, Recomputation
 
 #: Part of the model → the name of its backward moment.
 _BACKWARD = {
@@ -48,73 +33,34 @@ _BACKWARD = {
 class Walk:
     """A forward and a backward pass. `ledger`: what is alive, and the most at each moment; `marks`: live bytes between stages.
 
-    If the layout shards gradients (ZeRO stages 2 and 3), a block's gradients are reduce-scattered when its backward pass
-    ends, and those of the tables and the head at the end; if it shards parameters (stage 3), gathered ones are alive
-    temporarily. A `ledger` that starts with gradients has those of earlier passes of the same step (gradient
-    accumulation): a parameter's new gradient is added to the old one and freed.
+    A `ledger` that starts with gradients has those of earlier passes of the same step.
     """
 
     def __init__(self, program: Program, *, sums_in_place: bool = False, ledger: Ledger | None = None):
-        self.sums_in_place, self.layout = sums_in_place, program.layout
+        self.sums_in_place = sums_in_place
         self.ledger = Ledger() if ledger is None else ledger
-        #: whether a rank keeps only a shard of each gradient
-        self.divided = self.layout.stage >= 2
-        self.gradient_size = ELEMENT_BYTES[program.policy.gradients]
-        self.weight_size = ELEMENT_BYTES[program.policy.weights]
-        #: the rules by which parameters are gathered
-        self.gathers = Gathered(program, self.ledger.rounded) if program.layout.stage == 3 else None
-        if self.gathers is not None:
-            self.ledger.stand(self.gathers.start)
-        #: whether the backward pass has not reached the head yet, at which the last block is gathered
-        self.in_loss = self.gathers is not None
-        #: with accumulation: gradients still to come for a parameter, before their sum is added to the old one
-        self.to_come = _uses(program) if self.ledger.gradients else None
+        self.recomputation = Recomputation(self.ledger)
+        self.gathering = Gathering(program, self.ledger)
+        self.gradients = ParameterGradients(program, self.ledger)
         self.marks: list[tuple[str, int]] = []
         #: source of a tensor → the storage of its gradient so far
         self.waiting: dict[object, Storage] = {}
         #: gradients that are views, whose bases still exist: nothing is added to them in place
         self.views = set[Storage]()
-        #: gradients of the tables, the final norm and the head, which are reduced when the backward pass ends
-        self.outside_blocks = self.outside_shares = 0
-        #: what this rank keeps of the gradients so far
-        self.shares = 0
         #: what one micro-batch leaves alive when its forward pass ends
         self.microbatch = 0
-        self.in_block = False
-        self.saving = True
         self.moment = "forward"
         self.repeated = 1
-        #: the checkpointed block whose backward pass runs, until it has been recomputed
-        self.to_recompute: Repeat | None = None
-        self.checkpointed = False
-        #: the operation whose backward pass is the last to hold on to a checkpointed block, and the block's input
-        self.held_by: tuple[Op | None, Storage] | None = None
-        #: while a block is recomputed: the operation that brings back the last saved tensor, and what variables hold
-        self.last: Op | None = None
-        self.variables: dict[Storage, list[int]] | None = None
-
-    def _release(self, op: Op) -> None:
-        for storage in as_freed(op, checkpointed=self.checkpointed):
-            if not storage.leaf:
-                self.ledger.release(storage)
-        if self.repeated == 1:  # no other run shares anything
-            self.ledger.release_shared()
-
-    def _release_block(self, op: Op) -> None:
-        """The last node that holds a checkpointed block releases it together with its own variables."""
-        if self.held_by is not None and op is self.held_by[0]:
-            self.ledger.release(self.held_by[1])
-            self.held_by = None
 
     def _repeat(self, block: Repeat, run: Callable[[], None], gathers: Gathered | None = None) -> tuple[int, int]:
         """Simulate one run for all: the others are alike. Returns (what is alive before, the difference that each run makes)."""
-        shares, marks = self.shares, len(self.marks)
+        shares, marks = self.gradients.shares, len(self.marks)
         self.repeated *= block.count
         start = self.ledger.first_run()
         run()
         each = self.ledger.other_runs(start, block, gathers)
         self.repeated //= block.count
-        self.shares += (block.count - 1) * (self.shares - shares)
+        self.gradients.shares += (block.count - 1) * (self.gradients.shares - shares)
         inside, self.marks[marks:] = self.marks[marks:], []
         for run_number in range(block.count):
             self.marks += [(name, live + run_number * each) for name, live in inside]
@@ -125,18 +71,17 @@ class Walk:
     def forward(self, items: Sequence[Item]) -> None:
         for item in items:
             if isinstance(item, Op):
-                if self.gathers is not None and item.part == "loss":
-                    self.ledger.stand(self.gathers.loss)
+                if item.part == "loss":
+                    self.gathering.loss()
                 self._run(item)
-                if item is self.last:
-                    raise _EverythingIsBack
+                if item is self.recomputation.last:
+                    raise EverythingIsBack
             elif isinstance(item, Free):
                 for tensor in item.tensors:
                     storage = tensor.storage
                     if not storage.leaf:
                         self.ledger.drop(storage)
-                        if self.variables is not None and (runs := self.variables.get(storage)):
-                            runs.pop()
+                        self.recomputation.let_go(storage)
             elif isinstance(item, Repeat):
                 self._repeat_forward(item)
             elif isinstance(item, Hold):
@@ -144,17 +89,16 @@ class Walk:
             elif isinstance(item, EndOfCache):
                 for storage, count in item.copies:
                     self.ledger.drop_runs(storage, count)
-            elif self.variables is None:
+            elif self.recomputation.variables is None:
                 self.marks.append((item.name, self.ledger.live))
 
     def _variable(self, storage: Storage) -> None:
         self.ledger.hold(storage)
-        if self.variables is not None:
-            self.variables.setdefault(storage, []).append(self.repeated)
+        self.recomputation.assigned(storage, self.repeated)
 
     def _run(self, op: Op) -> None:
-        # The last operation that is recomputed need not run if it saves only its inputs.
-        if op.allocates and not (self.saving and op is self.last and not op.keeps_after):
+        # The last operation that runs again need not, if it saves only its inputs.
+        if op.allocates and (op is not self.recomputation.last or op.keeps_after):
             output, *statistics = op.allocates
             # Of a dropout the mask comes first.
             for storage in (*statistics, output) if op.kind == "dropout" else op.allocates:
@@ -168,40 +112,31 @@ class Walk:
             self._save(op)
 
     def _save(self, op: Op) -> None:
-        if self.saving:
+        if self.recomputation.saving:
             for storage in op.keeps:
                 if not storage.leaf:
                     self.ledger.keep(storage)
 
     def _repeat_forward(self, block: Repeat) -> None:
-        saving = self.saving
-        gathers = self.gathers if block.name == "block" else None
-        if gathers is not None:
-            self.ledger.stand(gathers.entering(block, 0), GATHERING)
+        saving = self.recomputation.saving
 
         def run() -> None:
-            if gathers is not None:
-                if block.count > 1:  # the state that every run but the first starts from
-                    self.ledger.stand(gathers.entering(block, 1), GATHERING)
-                self.ledger.stand(gathers.forward(block))
-            if block.checkpoint is not None and saving:
-                self.ledger.keep(block.checkpoint)
-                self.saving = False
+            self.gathering.run(block)
+            self.recomputation.enter(block)
             self.forward(block.items)
 
+        self.gathering.enter(block)
         self._repeat(block, run)
-        if gathers is not None:
-            self.ledger.stand(gathers.behind(block))
-        self.saving = saving
+        self.gathering.leave(block)
+        self.recomputation.saving = saving
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
     def backward(self, items: Sequence[Item]) -> None:
         for item in reversed(items):
             if isinstance(item, Op):
-                if self.in_loss and self.gathers is not None and item.part != "loss":
-                    self.in_loss = False
-                    self.ledger.stand(self.gathers.head)
+                if self.gathering.before_head:
+                    self.gathering.reach(item)
                 self._node(item)
             elif isinstance(item, Repeat):
                 self._repeat_backward(item)
@@ -211,71 +146,43 @@ class Walk:
         if block.name in ("block", "blocks") and not any(name.endswith("backward") for name, _ in self.marks):
             self.marks.append(("head backward", self.ledger.live))
 
-        gathers = self.gathers if outermost else None
-        if gathers is not None:
-            self.in_loss = False
-
         def run() -> None:
-            before, shares, inside = self.ledger.gradients, self.shares, self.in_block
-            self.in_block = inside or outermost
-            if gathers is not None:
-                self.ledger.stand(gathers.entering_backward(block, 0), GATHERING)
-                self.ledger.stand(gathers.backward(block, 0))
+            if outermost:
+                self.gradients.enter()
+            self.gathering.run_backward(block)
             if block.checkpoint is None:
                 self.backward(block.items)
             else:
-                self.checkpointed, self.to_recompute = True, block
-                self.held_by = next((op for op, _ in operations(block.items) if op.keeps), None), block.checkpoint
+                self.recomputation.enter_backward(block)
                 self.backward(block.items)
-                self.checkpointed, self.to_recompute = False, None
-                if self.held_by is not None:
-                    self.ledger.release(block.checkpoint)
-            self.in_block = inside
-            if gathers is not None:
-                self.ledger.stand(gathers.reducing(block, 0), REDUCING)
+                self.recomputation.leave_backward()
+            self.gathering.reduce(block)
             if outermost:
-                self.scatter(self.ledger.gradients - before, self.shares - shares)
+                self.gradients.leave()
 
-        start, each = self._repeat(block, run, gathers)
+        start, each = self._repeat(block, run, self.gathering.of(block))
         self.ledger.release_shared()
-        if gathers is not None:
-            self.ledger.stand(gathers.embedding)
+        self.gathering.leave_backward(block)
         if outermost:
             self.marks += [("block backward", start + (run_number + 1) * each) for run_number in range(block.count)]
 
-    def scatter(self, gradients: int, share: int) -> None:
-        """Of these bytes of gradients, each rank keeps its shard, or adds it to the shard that it has."""
-        if self.divided:
-            gone = gradients - (0 if self.to_come is not None else share)
-            self.ledger.live -= gone
-            self.ledger.gradients -= gone
-
-    def _recompute(self, block: Repeat) -> None:
-        """Run the block again until all that it saves is back; the last node need not run if it saves only its inputs."""
-        self.to_recompute = None
-        self.last = [op for op, _ in operations(block.items) if op.keeps][-1]
-        variables: dict[Storage, list[int]] = {}
-        self.variables = variables
-        repeated, self.repeated = self.repeated, 1
-        self.moment = "recomputation"
-        with suppress(_EverythingIsBack):
-            self.forward(block.items)
+    def _recompute(self) -> None:
+        """The backward pass runs a checkpointed block again, one of its runs."""
+        self.moment, repeated, self.repeated = "recomputation", self.repeated, 1
+        self.recomputation.run(self.forward)
         self.moment, self.repeated = "forward", repeated
-        self.last = self.variables = None
-        for storage, runs in variables.items():
-            for count in runs:
-                self.ledger.drop_runs(storage, count)
 
     def _node(self, op: Op) -> None:
-        waiting, checkpointed = self.waiting, self.checkpointed
-        if op.keeps and self.to_recompute is not None:
-            self._recompute(self.to_recompute)
+        """The backward pass of an operation."""
+        waiting, checkpointed = self.waiting, self.recomputation.inside
+        if op.keeps and self.recomputation.ahead is not None:
+            self._recompute()
         incoming = [waiting.pop(t.source) for t in op.outputs if t.source in waiting]
         if not op.gradients or not incoming:  # no input needs a gradient here, or nobody used the result
             for storage in incoming:
                 self.ledger.drop(storage)
             self._release(op)
-            self._release_block(op)
+            self.recomputation.done(op)
             if op.kind in ("receive", "held"):  # the input of a stage, or what checkpointed blocks read
                 self.ledger.drop(op.allocates[0])
             return
@@ -290,13 +197,13 @@ class Walk:
             self._release(op)
         for i, (gradient, storage) in enumerate(returned):
             for size in gradient.then:
-                storage = self._replaced(storage, size, moment, op.place)
+                storage = self.ledger.replace(storage, size, moment, op.place)
             returned[i] = gradient, storage
         for storage in incoming:
             self.ledger.drop(storage)
         if not checkpointed:
             self._release(op)
-        self._release_block(op)
+        self.recomputation.done(op)
         for gradient, storage in returned:
             self._collect(op, moment, gradient, storage)
 
@@ -308,48 +215,26 @@ class Walk:
         self.ledger.hold(storage)
         return storage
 
+    def _release(self, op: Op) -> None:
+        """A node frees what it saved."""
+        for storage in as_freed(op, checkpointed=self.recomputation.inside):
+            if not storage.leaf:
+                self.ledger.release(storage)
+        if self.repeated == 1:  # no other run shares anything
+            self.ledger.release_shared()
+
     def _collect(self, op: Op, moment: str, gradient: Gradient, storage: Storage) -> None:
+        """A gradient waits for the node that takes it, or is added to the one that waits already."""
         tensor = gradient.of
         source = tensor.source
         parameter = tensor.storage.leaf and source is tensor.storage  # and not a view of one
         first = self.waiting.get(source)
         if first is None:
-            self.waiting[source] = storage
-            if parameter:
-                if self.gradient_size != self.weight_size:  # gradients are accumulated in this type
-                    size = storage.bytes // self.weight_size * self.gradient_size
-                    storage = self.waiting[source] = self._replaced(storage, size, moment, op.place)
-                share = self.ledger.rounded(held_elements(self.layout, tensor, 2) * self.gradient_size)
-                self.ledger.gradients += self.ledger.size(storage)
-                self.shares += share
-                if not self.in_block:
-                    self.outside_blocks += self.ledger.size(storage)
-                    self.outside_shares += share
+            self.waiting[source] = self.gradients.first(tensor, storage, moment, op.place) if parameter else storage
         elif not self.sums_in_place or first in self.views or self.ledger.holds[first] > 1:
-            self.waiting[source] = self._replaced(first, first.bytes, moment, f"{op.place}, sum")
+            self.waiting[source] = self.ledger.replace(first, first.bytes, moment, f"{op.place}, sum")
             self.ledger.drop(storage)
         else:
             self.ledger.drop(storage)
         if parameter:
-            self._accumulate(source, self.waiting[source])
-
-    def _accumulate(self, source: object, storage: Storage) -> None:
-        """After a parameter's last gradient in this pass, their sum is added to the old one in place and freed."""
-        if self.to_come is not None:
-            self.to_come[source] -= 1
-            if not self.to_come[source] and not self.divided:
-                self.ledger.gradients -= self.ledger.size(storage)
-                self.ledger.drop(storage)
-
-    def _replaced(self, old: Storage, size: int, moment: str, place: str) -> Storage:
-        """A gradient of `size` bytes, which is alive together with the one that it is made from, until that is dropped."""
-        new = Storage("gradient", size)
-        self.ledger.hold(new)
-        self.ledger.see(moment, place)
-        self.ledger.drop(old)
-        return new
-
-
-def _uses(program: Program) -> dict[object, int]:
-    """Source of each tensor → how many operations give it a gradient, those of a repeated part once."""
-    return Counter(gradient.of.source for op, _ in program.operations() for gradient in op.gradients)
+            self.gradients.come(source, self.waiting[source])

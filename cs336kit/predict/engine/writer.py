@@ -20,7 +20,6 @@ from cs336kit.predict.engine.operations import (
     Repeat,
     Storage,
     Tensor,
-    Wire,
     operations,
 )
 from cs336kit.predict.layouts import ALONE, Layout
@@ -162,76 +161,141 @@ class Writer:
         """The same elements with another shape, without a copy in either direction."""
         return Tensor(shape, tensor.dtype, tensor.storage, tensor.needs_gradient, tensor.source)
 
-    # -- one operation -----------------------------------------------------------------------------------------------
+    # -- one operation: a method for each rule of its gradients -------------------------------------------------------
 
-    def op(
+    @property
+    def last(self) -> Op:
+        """The operation written last, to add what is particular to it: temporary tensors, collectives."""
+        op = self.items[-1]
+        assert isinstance(op, Op)
+        return op
+
+    def made(
+        self, place: str, kind: str, shape: tuple[int, ...], dtype: str, *, of: tuple[Tensor, ...] = (), name: str = ""
+    ) -> Tensor:
+        """A tensor that autograd does not record, such as a mask or indices: nothing is saved, no gradient flows."""
+        return self._written(place, kind, of, shape, dtype, name, (), ())
+
+    def pointwise(
+        self, place: str, kind: str, x: Tensor, *, dtype: str = "", keeps: str = "", name: str = ""
+    ) -> Tensor:
+        """A function of each element, which keeps its "input", its "output" or nothing. The gradient is a new tensor like x."""
+        gradients: tuple[Gradient, ...] = ()
+        kept: tuple[Storage, ...] = ()
+        if x.needs_gradient:
+            gradients = (Gradient(x, x.bytes),)
+            if keeps == "input":
+                kept = (x.storage,)
+        y = self._written(place, kind, (x,), x.shape, dtype or x.dtype, name, gradients, kept)
+        if gradients and keeps == "output":
+            self.last.keeps = (y.storage,)
+        return y
+
+    def combined(
+        self, place: str, kind: str, x: Tensor, y: Tensor, *, keeps: tuple[Tensor, ...], name: str = ""
+    ) -> Tensor:
+        """A function of the elements of x and of y, which is repeated to x's shape. Each gradient is a new tensor of this shape,
+        then summed to the factor's own and cast to its type.
+        """
+        shape, dtype = x.shape, wider(x, y)
+        gradients = self._summed((x, y), shape, dtype, x.elements * ELEMENT_BYTES[dtype])
+        kept = tuple([tensor.storage for tensor in keeps]) if gradients else ()
+        return self._written(place, kind, (x, y), shape, dtype, name, gradients, kept)
+
+    def passed(
+        self, place: str, kind: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], *, dtype: str = "", name: str = "",
+        alias: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """A sum or a copy: each gradient is the incoming one itself, then summed to the input's shape and cast to its type.
+
+        `alias`: the output is written over the first input, or is a view of it.
+        """
+        dtype = dtype or inputs[0].dtype
+        gradients = self._summed(inputs, shape, dtype, None)
+        return self._written(place, kind, inputs, shape, dtype, name, gradients, (), inputs[0] if alias else None)
+
+    def viewed(self, place: str, kind: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
+        """A view of the first input. The gradient is no view: a copy, or zeros into which the incoming one is written."""
+        return self._written(place, kind, inputs, shape, inputs[0].dtype, "", _as_inputs(inputs), (), inputs[0])
+
+    def computed(
+        self, place: str, kind: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], *, keeps: tuple[Tensor, ...] = (),
+        name: str = "",
+    ) -> Tensor:  # fmt: skip
+        """Any function, such as a mean or a choice of rows. Each gradient is a new tensor like its input."""
+        gradients = _as_inputs(inputs)
+        kept = tuple([tensor.storage for tensor in keeps]) if gradients and keeps else ()
+        return self._written(place, kind, inputs, shape, inputs[0].dtype, name, gradients, kept)
+
+    def with_statistics(
+        self, place: str, kind: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], statistics: tuple[Storage, ...], *,
+        keeps: tuple[Tensor, ...] = (), name: str = "",
+    ) -> Tensor:  # fmt: skip
+        """The same of a function that allocates and saves statistics besides its output: of rows, a mask, or indices."""
+        y = self.computed(place, kind, inputs, shape, keeps=keeps, name=name)
+        op = self.last
+        op.allocates += statistics
+        if op.gradients:
+            op.keeps += statistics
+        return y
+
+    def product(
+        self, place: str, kind: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], flops: int, *, component: str,
+        keeps: tuple[Tensor, ...], name: str = "",
+    ) -> Tensor:  # fmt: skip
+        """A matrix product. Each gradient is a product with as many FLOPs, and a new tensor like its input."""
+        y = self.computed(place, kind, inputs, shape, keeps=keeps, name=name)
+        op = self.last
+        op.flops = ((component, flops),)
+        for gradient in op.gradients:
+            gradient.flops = flops
+        return y
+
+    def _summed(
+        self, inputs: tuple[Tensor, ...], shape: tuple[int, ...], dtype: str, first: int | None
+    ) -> tuple[Gradient, ...]:
+        """Gradients that come with the output's shape and type, each in `first` bytes (None: the incoming one itself)."""
+        gradients, size = [], ELEMENT_BYTES[dtype]
+        for tensor in inputs:
+            if tensor.needs_gradient:
+                # An axis in front is summed even if it is of size 1.
+                summed = len(tensor.shape) < len(shape) or tensor.elements != prod(shape)
+                then: tuple[int, ...] = (tensor.elements * size,) if summed else ()
+                if tensor.dtype != dtype:
+                    then += (tensor.bytes,)
+                gradients.append(Gradient(tensor, first, then))
+        return tuple(gradients)
+
+    def _written(
         self,
         place: str,
         kind: str,
         inputs: tuple[Tensor, ...],
         shape: tuple[int, ...],
-        # Given by name, but not keyword-only: Python looks up each missing keyword-only default by its name, in every call.
-        dtype: str = "",
-        name: str = "",
-        keeps: tuple[Tensor, ...] = (),
-        keeps_output: bool = False,
-        statistics: tuple[Storage, ...] = (),
-        passes: bool = False,
-        scratch: tuple[int, ...] = (),
-        watched: int = 0,
-        passing: tuple[int, ...] = (),
-        over: Storage | None = None,
-        flops: tuple[tuple[str, int], ...] = (),
-        gradient_flops: int = 0,
-        alias: bool = False,
-        wires: tuple[Wire, ...] = (),
+        dtype: str,
+        name: str,
+        gradients: tuple[Gradient, ...],
+        keeps: tuple[Storage, ...],
+        over: Tensor | None = None,
     ) -> Tensor:
-        """Append an operation whose gradients follow from the shapes, and return its output.
-
-        A gradient has the output's type and, in an element-wise operation, the broadcast shape first; the engine then
-        sums it to the input's shape and casts it to the input's type. `passes`: the incoming gradient is passed on as it
-        is (sums). `alias`: the output is a view of the first input, but its gradient is not. `statistics`: what it allocates
-        besides its output and saves.
-        """
-        dtype = dtype or inputs[0].dtype
-        size = ELEMENT_BYTES[dtype]
-        # Most operations are element-wise, and have the very shape of their input.
+        """Append an operation and return its output, a new tensor, or a view of `over`."""
+        # Most operations are on elements, and have the very shape of their input.
         elements = inputs[0].elements if inputs and shape is inputs[0].shape else prod(shape)
-        output = inputs[0].storage if alias else Storage(name or place, elements * size)
-        gradients: tuple[Gradient, ...] = ()
-        kept: tuple[Storage, ...] = ()
-        if self.train:
-            first = None if passes else elements * size
-            collected = []
-            on_elements = kind in _ELEMENTWISE
-            for tensor in inputs:
-                if tensor.needs_gradient:
-                    own = tensor.elements
-                    if not on_elements:
-                        collected.append(Gradient(tensor, own * ELEMENT_BYTES[tensor.dtype], (), gradient_flops))
-                        continue
-                    # An axis in front is summed even if it is of size 1.
-                    summed = own != elements or len(tensor.shape) < len(shape)
-                    then: tuple[int, ...] = (own * size,) if summed else ()
-                    if tensor.dtype != dtype:
-                        then += (own * ELEMENT_BYTES[tensor.dtype],)
-                    collected.append(Gradient(tensor, first, then, gradient_flops))
-            if collected:
-                gradients = tuple(collected)
-                if keeps:
-                    kept = tuple([tensor.storage for tensor in keeps])
-                if statistics:
-                    kept += statistics
-                if keeps_output:
-                    kept += (output,)
-        result = Tensor(shape, dtype, output, bool(gradients), object() if alias else None, elements)
-        self.items.append(
-            Op(
-                self.prefix + place, kind, inputs, (result,), () if alias else (output, *statistics), kept, gradients,
-                self.part, scratch, watched, passing, over, flops, wires,
-            )
-        )  # fmt: skip
-        return result
+        storage = Storage(name or place, elements * ELEMENT_BYTES[dtype]) if over is None else over.storage
+        y = Tensor(shape, dtype, storage, bool(gradients), None if over is None else object(), elements)
+        allocates = (storage,) if over is None else ()
+        self.items.append(Op(self.prefix + place, kind, inputs, (y,), allocates, keeps, gradients, self.part))
+        return y
+
+
+def wider(x: Tensor, y: Tensor) -> str:
+    """The type of a result of both: the one with more bytes."""
+    return x.dtype if ELEMENT_BYTES[x.dtype] >= ELEMENT_BYTES[y.dtype] else y.dtype
+
+
+def _as_inputs(inputs: tuple[Tensor, ...]) -> tuple[Gradient, ...]:
+    """A new tensor for each input that needs a gradient, as large as the input."""
+    return tuple([Gradient(tensor, tensor.bytes) for tensor in inputs if tensor.needs_gradient])
 
 
 class _Within:
@@ -252,7 +316,3 @@ class _Within:
 
     def __exit__(self, *exception: object) -> None:
         self.builder.prefix, self.builder.part = self.before
-
-
-#: Element-wise operations, whose gradients have the output's shape before the engine sums them to the input's.
-_ELEMENTWISE = frozenset({"add", "add in place", "mul", "div", "copy", "neg", "gelu", "silu", "view", "all-reduce"})

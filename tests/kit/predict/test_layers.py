@@ -6,7 +6,8 @@ import random
 import pytest
 
 from cs336kit.predict import Layout, TransformerConfig
-from cs336kit.predict.decoder.layers import layers, periods, stage_blocks, stage_kinds, stages
+from cs336kit.predict.decoder.blocks import ExpertsKind, blocks
+from cs336kit.predict.decoder.layers import periods, stage_blocks, stage_kinds, stages
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,12 @@ def test_they_stand_for_the_sequence():
         assert "".join(kind * many for many, kind in itertools.chain.from_iterable(rows)) == kinds
 
 
+def what(block):
+    """Window, whether positions are rotary, whether there are experts, and how many tokens each has."""
+    sparse = isinstance(block.mlp, ExpertsKind)
+    return block.attention.window, block.attention.rope, sparse, block.mlp.routing if sparse else None
+
+
 @pytest.mark.parametrize(
     ("given", "kinds"),
     [
@@ -54,9 +61,12 @@ def test_they_stand_for_the_sequence():
 )
 def test_what_each_layer_is(given, kinds):
     config = TransformerConfig(layers=2, d_model=16, heads=4, vocab=32, context=8, **given)
-    assert layers(config) == [(*kind, None) for kind in kinds]
+    assert [what(block) for block in blocks(config)] == [(*kind, None) for kind in kinds]
+    # Those that are alike are one.
+    assert len(set(blocks(config))) == len(set(kinds))
     sizes = [(3, 5), (4, 4)]
-    assert layers(config, sizes) == [(*kind, tokens) for kind, tokens in zip(kinds, sizes, strict=True)]
+    found = [(*kind, tokens if kind[2] else None) for kind, tokens in zip(kinds, sizes, strict=True)]
+    assert [what(block) for block in blocks(config, sizes)] == found
 
 
 def test_stages_that_are_alike_are_known_by_the_first_of_them():

@@ -1,12 +1,14 @@
 """What a rank holds between steps, for a model so small that every tensor is counted by hand."""
 
 import dataclasses
+import doctest
 
 import pytest
 
 from cs336kit.predict import (
     POLICIES,
     TransformerConfig,
+    engine,
     peak_moments,
     program,
     saved_activation_bytes,
@@ -213,13 +215,13 @@ def test_a_run_that_changes_nothing_is_no_later_peak():
 def written(*, passes):
     """Ten numbers in fp32 with two uses: cast to bf16 twice, or handed on as they are."""
     b = Writer(POLICIES["fp32"])
-    y = b.op("rows", "repeat", (b.parameter("norms", 2),), (10,))
+    y = b.computed("rows", "repeat", (b.parameter("norms", 2),), (10,))
     if passes:
-        first, second = b.op("first", "copy", (y,), (10,), passes=True), y
+        first, second = b.passed("first", "copy", (y,), (10,)), y
     else:
-        first, second = (b.op(place, "cast", (y,), (10,), dtype="bf16") for place in ("first", "second"))
-    total = b.op("total", "add", (first, second), (10,), passes=True)
-    loss = b.op("loss", "mean", (total,), ())
+        first, second = (b.pointwise(place, "cast", y, dtype="bf16") for place in ("first", "second"))
+    total = b.passed("total", "add", (first, second), (10,))
+    loss = b.computed("loss", "mean", (total,), ())
     b.free(y, first, total, *(() if passes else (second,)))
     return b.program(loss)
 
@@ -238,11 +240,11 @@ def test_a_second_gradient_is_added_in_place_unless_somebody_else_holds_the_firs
 
 def test_an_operation_before_a_checkpointed_block_keeps_what_it_needs_until_it_is_done():
     b = Writer(POLICIES["fp32"])
-    x = b.op("rows", "repeat", (b.parameter("norms", 2),), (10,))
-    y = b.op("product", "mul", (x, b.parameter("norms", 1)), (10,), keeps=(x,))
+    x = b.computed("rows", "repeat", (b.parameter("norms", 2),), (10,))
+    y = b.combined("product", "mul", x, b.parameter("norms", 1), keeps=(x,))
     with b.repeat("block", 1, checkpoint=y), b.within("mlp", part="mlp"):
-        z = b.op("gelu", "gelu", (y,), (10,), keeps=(y,))
-    loss = b.op("loss", "mean", (z,), ())
+        z = b.pointwise("gelu", "gelu", y, keeps="input")
+    loss = b.computed("loss", "mean", (z,), ())
     b.free(x, y, z)
     listed = b.program(loss)
     walk = both_passes(Walk(listed), listed)
@@ -301,3 +303,7 @@ def test_the_parts_of_a_rounded_peak_are_no_less_than_nothing():
     )  # fmt: skip
     peak = step_peak(config, batch=1, sequence=8, precision="autocast", flavour="transformers:qwen2", allocated=True)
     assert peak["temporary tensors"] == 2560
+
+
+def test_the_number_that_the_docstring_of_the_engine_follows_is_right():
+    assert doctest.testmod(engine) == (0, 12)
