@@ -157,7 +157,7 @@ gpu-lessons: $(READY) ## the unit tests that need CUDA, and every lesson compare
 gpu-records: $(READY) ## measure this GPU and write cs336kit/records (HALF=1, HALF=2: nine minutes each at most; STAGES="products memory"; SEED=60: other random decoders; NANOGPT=clone: its step, too)
 	$(PY) -m benchmarks.gpu $(STAGES) $(if $(HALF),--half $(HALF)) $(if $(SEED),--seed $(SEED))
 
-bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), kept bytes beside transformers', and what others measured
+bench: $(READY) ## speeds as ratios of one run (loader, training step, estimators), traced bytes beside those of steps that run, and what others measured
 	$(PY) -m benchmarks.training
 	$(PY) -m benchmarks.estimators
 	$(PY) -m benchmarks.layouts

@@ -32,7 +32,6 @@ _ELSEWHERE = {
     "--latency": "tpot slo",
     "--lora": "lora-rank lora-r rank",
     "--targets": "target-modules lora-target-modules lora-targets",
-    "--flavour": "flavor",
     "--price-per-hour": "price cost cost-per-hour",
     "--watts": "power tdp",
     "--between-nodes": "network internode-bandwidth inter-node-bandwidth network-bandwidth",
@@ -41,8 +40,8 @@ _ELSEWHERE = {
     "--peak": "flops peak-flops tflops",
     "--allowance": "gpu-memory-utilization reserve overhead",
 }
-#: What other tools offer and no answer here has: an option of the command that would have it, their words without dashes, and
-#: what to do instead.
+#: What other tools offer, or this one offered, and no answer here has: an option of the command that would have it, their words
+#: without dashes, and what to do instead.
 _NOT_MODELLED = (
     (
         "--optimizer", "offload cpu-offload offload-optimizer offload-param offload-params zero-offload offload-device",
@@ -63,6 +62,9 @@ _NOT_MODELLED = (
         "--optimizer", "compile torch-compile",
         "torch.compile is not modelled: the bytes are those of eager modules, of which it keeps fewer (in norms, activations): "
         "they are an upper bound. Leave the option out",
+    ), (
+        "--optimizer", "flavour flavor",
+        "this option is gone. --modules transformers counts a model on transformers' own modules",
     ), (
         "--optimizer", "selective-checkpointing selective-ac selective-recompute",
         "selective checkpointing is not modelled: what a step needs is between the answers with and without --checkpointing",

@@ -129,7 +129,7 @@ def step_allocation(
 
     The optimizer is torch's foreach implementation, or `fused`; old gradients are freed between the steps. `capability`:
     the device's major compute capability, on which the size of cuBLAS's workspaces depends. `options` are those of
-    `predict.program`, with flavour "course". `note` says how near it came to what was measured, and what is left out. Of the
+    `predict.program`. `note` says how near it came to what was measured, and what is left out. Of the
     three, `reserved` is the least certain: whether a large tensor finds a free block can depend on where a small one lies.
     Errors: ValueError for impossible sizes, and for a layout of several ranks or another device, which are not replayed.
     """

@@ -6,7 +6,6 @@ from typing import Any, Unpack
 
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import at_most, boolean, finite_results, one_of, positive_int, positive_number
-from cs336kit.predict.decoder.programs import whole_blocks
 from cs336kit.predict.decoder.step import Options, check_sizes
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout, divisors
@@ -86,10 +85,6 @@ def find_layouts(
     for layouts in candidates(
         config, count=count, sequence=sequence, node=cluster.node, batch=batch, global_batch=wanted
     ):
-        if options.get("flavour", "course") != "course":
-            layouts = [layout for layout in layouts if whole_blocks(config, layout)]
-            if not layouts:
-                continue
         # Layouts that differ in how state is shared run the same operations between their collectives.
         programs = stage_programs(config, layout=layouts[0], **step)
         for layout in layouts:

@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     What the page of the planner shows before anything is chosen has its default here; all else has it in the question.
     """
     command = Parser.of("plan", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
-    shown = ("precision", "optimizer", "chunks", "mfu", "product_rate", "flavour", "device")
+    shown = ("precision", "optimizer", "chunks", "mfu", "product_rate", "device")
     command.set_defaults(**{name: getattr(Question, name) for name in shown})
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder, or P (70e9, 70B)")
@@ -105,7 +105,6 @@ def parser() -> argparse.ArgumentParser:
     on("--find", action="store_true", help="list the layouts of --count accelerators that fit, quickest first")
     on("--largest-batch", action="store_true", help="find the largest --batch that fits")
     add_links(on)
-    on("--flavour", metavar="NAME", help="whose modules keep the activations: course (default) or transformers")
     on("--device", choices=list(DEVICES), help="whose rules say what operations keep, cuda by default")
     on("--replicated", dest="sharded", action="store_false", help="a whole model on each accelerator, not sharded")
     tune = command.add_argument_group("fine-tuning").add_argument

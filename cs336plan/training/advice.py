@@ -69,7 +69,7 @@ def _divided(q: Question, over: Over, beside: list[Change]) -> Iterator[list[Cha
     Only where nothing but the data is divided so far. If it takes other changes, too, they are `beside`.
     """
     placed = asked_layout(q)
-    if q.config is None or q.flavour != "course" or placed.count != placed.dp * placed.shards or q.count == 1:
+    if q.config is None or placed.count != placed.dp * placed.shards or q.count == 1:
         return
     others = [one for one in beside if not one.changes.keys() & {"layout", "sharded", "accumulate", "batch", "count"}]
     for some in [[], others] if others else [[]]:
@@ -122,8 +122,6 @@ def _needed(chosen: list[Change], holds: Callable[[list[Change]], bool]) -> list
 def other_layouts(q: Question, found: tuple[Advice, ...]) -> str:
     """What may help if nothing else does on the same accelerators: other ways to divide the model; or ""."""
     if q.count == 1 or q.config is None or any("count" not in one.changes for one in found):
-        return ""
-    if q.flavour != "course":
         return ""
     checkpointing = "" if q.checkpointing else "--checkpointing "
     instead = "--find" if q.layout is None else f"--count {q.count} --find in place of --layout"

@@ -15,7 +15,7 @@ from cs336plan.training.memory import Asked
 from cs336plan.training.question import Question
 
 #: Raised whenever a key of the JSON output changes its meaning or is removed.
-SCHEMA = 3
+SCHEMA = 4
 #: Every key of `cs336kit plan --json` in order, with its meaning and its value; None: the attribute of the answer, or of its
 #: question, that is called so. A key that does not apply is null.
 _ROWS: dict[str, tuple[str, Callable[["Plan"], object] | None]] = {
@@ -26,7 +26,6 @@ _ROWS: dict[str, tuple[str, Callable[["Plan"], object] | None]] = {
     "active_parameters": ("those that take part for one token: fewer in a mixture of experts", None),
     "trainable_parameters": ("those that get gradients; null for a number of parameters", lambda a: a.trainable),
     "device": ("whose rules for what an operation keeps: cuda or cpu", None),
-    "flavour": ("whose modules and which device's rules the activation bytes follow", None),
     "accelerator": ('name of the table, or "given"', lambda a: a.chip.name),
     "count": ("accelerators", None),
     "layout": ("text of the layout, such as fsdp=64,tp=8", lambda a: str(a.question.placed) if a.question.batch else None),
@@ -121,7 +120,8 @@ class Plan:
     fits: bool
     advice: tuple[Advice, ...]
     largest_model: int
-    flavour: str
+    #: whose modules and which device's rules the activation bytes follow
+    modules: str
     notes: tuple[str, ...]
     #: other ways to divide the model over the same accelerators, where nothing else helps on these; or ""
     other_layouts: str = ""

@@ -33,15 +33,14 @@ class Asked:
     highest_mfu: float
 
 
-def flavour(q: Question, chip: Accelerator) -> str:
+def modules(q: Question, chip: Accelerator) -> str:
     """What the bytes are computed for: whose modules, and which device's rules for what an operation saves."""
-    whose = "this kit's PyTorch modules" if q.flavour == "course" else f"the modules of {q.flavour}"
     rules = "a CPU's rules"
     if q.device == "cuda":
         rules = "CUDA's rules (what backward kernels need for a moment is computed, not measured"
         rules += "" if chip.rules == "cuda" else f", and nothing of it on {chip.title}"
         rules += ")"
-    return f"{whose}, not fused, by {rules}"
+    return f"this kit's PyTorch modules, not fused, by {rules}"
 
 
 def step_options(q: Question) -> dict[str, Any]:
@@ -95,13 +94,13 @@ def moment(q: Question) -> str | None:
 def uneven(q: Question) -> int | None:
     """Bytes if all tokens chose the same experts, the first or the last of each layer; None without experts.
 
-    Also None if it is not counted: on ranks that share experts or a sequence, and with other modules than the course's.
+    Also None if it is not counted: on ranks that share experts or a sequence.
 
     What is alive at any moment is linear in the experts' shares, so its maximum is where the shares are extreme.
     """
     if q.config is None or not q.config.experts:
         return None
-    if q.placed.ep > 1 or q.placed.cp > 1 or q.flavour != "course":
+    if q.placed.ep > 1 or q.placed.cp > 1:
         return None
     assert q.batch and q.sequence
     none = [0] * (q.config.experts - q.config.experts_per_token)
@@ -194,19 +193,14 @@ def asked_of_products(q: Question, chip: Accelerator) -> Asked | None:
     )
 
 
-def _can_be_causal(q: Question) -> bool:
-    """Whether attention can leave pairs out: not if it is written out, and transformers' modules are counted over all pairs."""
-    return q.attention != "eager" and q.flavour == "course"
-
-
 def causal_seconds(q: Question, chip: Accelerator) -> StepSeconds | None:
     """The seconds of a step if attention leaves out what a causal mask hides; None if it computes all pairs."""
-    return _seconds(q, chip, causal=True) if _can_be_causal(q) else None
+    return None if q.attention == "eager" else _seconds(q, chip, causal=True)
 
 
 def causal_saving(q: Question) -> float:
     """The share of a pass's FLOPs that causal attention leaves out, if it can."""
-    if q.config is None or not _can_be_causal(q):
+    if q.config is None or q.attention == "eager":
         return 0.0
     return 1 - pass_flops(q, causal=True).total / pass_flops(q).total
 

@@ -50,7 +50,6 @@ def plan(question: Question) -> Plan:
     asides = [
         *_of_kernel(q, memory.total, given=question.attention is not None),
         *_notes(q),
-        *_of_transformers(q, memory.total),
         why,
         *_of_attention(q, seen=days is not None or (seconds is not None and q.count > 1), bounded=seconds is not None),
     ]
@@ -59,7 +58,7 @@ def plan(question: Question) -> Plan:
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if q.config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
         advice=advised, largest_model=_largest(q, room),
-        flavour=of.flavour(q, what), notes=(*sourced, *filter(None, asides)),
+        modules=of.modules(q, what), notes=(*sourced, *filter(None, asides)),
         other_layouts="" if fits else other_layouts(q, advised), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
         accelerators_within_days=_enough(q, flops, peak_of(what)), mfu_seconds=of.mfu_seconds(q, what),
@@ -139,18 +138,6 @@ def _of_kernel(q: Question, together: int, *, given: bool) -> Iterator[str]:
             f"are run: {why} and writes the scores of all pairs, with which a step needs {written / 2**30:,.2f} GiB together in "
             f"place of {together / 2**30:,.2f} (--attention sdpa)"
         )
-
-
-def _of_transformers(q: Question, ours: int) -> Iterator[str]:
-    """Where transformers' modules need more than the course's, beyond the per cent by which their peak may be off."""
-    if q.flavour != "course" or q.count > 1 or q.config is None:
-        return
-    try:
-        theirs = of.memory(replace(q, flavour="transformers")).total
-    except ValueError:  # not described, or not counted with adapters and the like
-        return
-    if theirs > (1 + SEEN) * ours:
-        yield f"the modules of transformers need {theirs / 2**30:,.2f} GiB together, which --flavour transformers counts"
 
 
 def _notes(q: Question) -> tuple[str, ...]:

@@ -87,8 +87,6 @@ class Question:
     frozen: tuple[str, ...] = ()
     #: the device by whose rules operations save tensors: "cuda" or "cpu"
     device: str = "cuda"
-    #: whose modules are counted: "course" or "transformers"
-    flavour: str = "course"
     #: such as "fsdp=64,tp=8"; None: all accelerators shard the state (`sharded`), or each holds a replica
     layout: Layout | str | None = None
     #: bytes per second each way from one accelerator to other nodes, and accelerators of a node (None: see `node_of`)
@@ -196,7 +194,7 @@ def usual_attention(q: Question) -> str:
 
 def writes_scores(q: Question) -> bool:
     """Whether torch's fused function has no kernel for these heads and writes out scores, while another kernel would not."""
-    if q.config is None or q.attention != "sdpa" or q.flavour != "course":
+    if q.config is None or q.attention != "sdpa":
         return False
     size: dict[str, Any] = {"batch": q.batch, "sequence": q.sequence, "layout": q.placed}
     try:
@@ -216,7 +214,7 @@ def step_program(q: Question) -> dict[str, Any]:
     """The options of `predict.program` for a pass of a settled question, besides model, batch, sequence and layout."""
     return {
         "precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks,
-        "device": q.device, "flavour": q.flavour, **trained(q),
+        "device": q.device, **trained(q),
     }  # fmt: skip
 
 

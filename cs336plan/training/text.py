@@ -163,14 +163,10 @@ def _verdict(plan: "Plan") -> Iterator[str]:
         if not plan.advice and (plan.moment is None or q.count == 1):
             smaller = "a smaller model" if plan.moment is None else "a shorter sequence or a smaller model"
             more = "sharding over more accelerators is not enough"
-            if plan.moment is not None and q.flavour != "course":
-                more = (
-                    f"sharded experts are not counted for the modules of {q.flavour}, and --flavour course counts them"
-                )
             yield from folded(f"{smaller} may fit: {more}", indent="  ")
     for one in plan.advice:
         yield from folded(str(one), indent="    ", first="  - ")
-    whose = f"activation bytes: {plan.flavour}; --flavour names others" if plan.moment else ""
+    whose = f"activation bytes: {plan.modules}" if plan.moment else ""
     for note in filter(None, (plan.other_layouts if plan.advice else "", *plan.notes, whose)):
         yield from folded(note, indent="  ", first="note: ")
     if q.lora_rank or q.frozen or q.layout is not None:

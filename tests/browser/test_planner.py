@@ -42,7 +42,7 @@ LINES = [
     "gpt2 --lora 8 --targets all --attention eager --chunks 4",
     "gpt2 --freeze query,key",
     "gpt2 --replicated --count 8",
-    "gpt2 --flavour transformers --device cpu",
+    "gpt2 --device cpu",
     "7B --memory 96GB --peak 500TFLOPs --tokens 1T --count 8 --price-per-hour 2.5 --watts 700 --mfu 0.5",
     "gpt2 --tokens 10B --explain --sensitivity --allowance 8% --sequence 512 --accumulate 2",
     "gpt9", "gpt2 --tokens 15X", "gpt2 --layout tp=5", "70B --batch 2",

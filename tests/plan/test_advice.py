@@ -538,13 +538,6 @@ def test_what_leaves_the_node_takes_the_time_of_the_network():
     assert {"accumulate", "checkpointing", "count"} <= set(together.changes) and "no speed is known" in together.costs
 
 
-@pytest.mark.parametrize("run", [{"layout": "zero2=8"}, {"count": 8, "sharded": False}])
-def test_an_answer_has_no_advice_that_cannot_be_counted(run):
-    """The experts of transformers' modules are not counted where parameters are gathered, and zero 2 gathers none."""
-    answer = plan(Question(MODELS["mixtral-8x7b"], flavour="transformers", **run))
-    assert not answer.fits and not any("fsdp" in one.change for one in answer.advice)
-
-
 def test_layers_are_divided_on_the_accelerators_at_hand_before_there_are_more_of_them():
     """405B on 512: of 81 GiB, two ranks of tp leave half of what is gathered, and the global batch stays."""
     question = Question(

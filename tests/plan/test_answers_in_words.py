@@ -41,7 +41,7 @@ def made(question=RUN, **changes):
         "question": question, "chip": CHIP, "parameters": 1_234_567, "trainable": 1_234_567, "flops": 15 * 10**14,
         "six_nd_flops": 125 * 10**13, "recomputed": 0.0, "days": 3.0, "memory": bytes_of(parameters=2 * GIB, gradients=GIB // 4),
         "moment": "loss", "uneven": None, "allowance": bytes_of(context=GIB), "allowance_reason": "as given", "fits": True,
-        "advice": (), "largest_model": 5_000_000_000, "flavour": "a decoder", "notes": (), "mfu_seconds": 0.5,
+        "advice": (), "largest_model": 5_000_000_000, "modules": "a decoder", "notes": (), "mfu_seconds": 0.5,
     }  # fmt: skip
     return Plan(**{**numbers, **changes})
 
@@ -97,7 +97,7 @@ memory per accelerator at the peak, loss
   (experts share the tokens equally; if all chose the same: 3.00 GiB)
 it fits, and 60.75 GiB are left
 note: a note
-note: activation bytes: a decoder; --flavour names others
+note: activation bytes: a decoder
 largest model over all accelerators, without activations and gathered
   parameters: 5B parameters at 20 bytes each"""
     )

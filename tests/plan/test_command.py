@@ -62,7 +62,7 @@ def test_what_json_means_is_documented(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["plan", "--json-keys"])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(KEYS) and lines[0].startswith("schema 3")
+    assert [line.split()[0] for line in lines[1:]] == list(KEYS) and lines[0].startswith("schema 4")
 
 
 @pytest.mark.parametrize("line", ["gpt2 --accelerator a100-sxm-40gb", "llama-3-8b --count 8 --checkpointing"])
@@ -608,7 +608,7 @@ def test_a_file_that_cannot_be_written_is_known_before_the_run(tmp_path, monkeyp
             "lora_rank must be a positive whole number (int), got 0",
             "--lora or --qlora must be a positive whole number, got 0",
         ),
-        ("count=8 with flavour='transformers' is not counted", "--count 8 with --flavour transformers is not counted"),
+        ("count=8 with optimizer='muon' is not counted", "--count 8 with --optimizer muon is not counted"),
         ("sequence=2048 is longer than context=1024", "--sequence 2048 is longer than context=1024"),
         ("give its memory_bytes and peak_flops_per_second", "give its --memory and --peak"),
         ("(node=1 and between_nodes=25e9)", "(--node 1 and --between-nodes 25e9)"),

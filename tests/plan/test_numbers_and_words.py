@@ -187,7 +187,7 @@ def test_layouts_come_back_from_their_text_or_are_refused(stage, schedule, sp, d
 
 #: What may stand behind options; the others stand alone.
 BEHIND = """accelerator h100-sxm l4, accumulate 2, allowance 2GiB 8%, attention sdpa eager, batch 1 4, bandwidth 2TB/s,
-between-nodes 400Gb/s, cache bf16 fp8, chunk 512, chunks 2, count 1 8, days 30, device cpu cuda, flavour course,
+between-nodes 400Gb/s, cache bf16 fp8, chunk 512, chunks 2, count 1 8, days 30, device cpu cuda,
 flops 1e21 1e24, global-batch 64, latency 20ms, layout fsdp=8 tp=2, lora 4, memory 80GB, mfu 0.3 40%, model 7B gpt2,
 freeze norms, node 4, output 16, optimizer sgd, page 16, peak 500TFLOPs, precision bf16 autocast, price-per-hour 2, prompt 64,
 qlora 4, sequence 64, steps 100, targets query all, tokens 1e9 15T, watts 700, weights bf16 int4"""

@@ -222,18 +222,6 @@ def test_text_and_dictionary_of_every_kind_of_question():
         ({"optimizer": "muon"}, "keeps state by shape"),
         ({"lora_rank": 8}, "lora_rank is about the parts"),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5}, "multiple of 5, such as 10"),
-        (
-            {"model": MODELS["mixtral-8x7b"], "count": 8, "flavour": "transformers"},
-            "^experts shared over 8 accelerators are not counted with flavour='transformers': give layout=zero2=8, or",
-        ),
-        (
-            {"model": "qwen3-30b-a3b", "count": 8, "flavour": "transformers"},
-            "^the modules of transformers are not described for qwen3_moe: ask for flavour='course'$",
-        ),
-        (
-            {"model": MODELS["llama-3-8b"], "layout": "pp=2,fsdp=4", "flavour": "transformers"},
-            "^pp=2 of the layout with flavour='transformers' is not counted, only dp, zero1, zero2 and fsdp: leave it out",
-        ),
         ({"model": MODELS["gpt2"], "global_batch": 12, "batch": 5, "accumulate": 2}, "are 10 sequences a step"),
         ({"model": MODELS["gpt2"], "chunks": 0}, "chunks must be"),
         ({"model": MODELS["gpt2"], "lora_rank": 8, "lora_targets": ("quary",)}, "Did you mean 'query'"),
@@ -634,7 +622,7 @@ def test_adapters_have_states_and_the_base_has_none():
 def test_json_has_all_keys_in_every_answer(question):
     answer = plan(question)
     values = answer.as_dict()
-    assert list(values) == list(KEYS) and values["schema"] == 3
+    assert list(values) == list(KEYS) and values["schema"] == 4
     assert json.loads(json.dumps(values)) == values
     assert all(len(line) <= 80 for line in str(answer).splitlines())
     assert all(len(line) <= 80 for line in explained(answer).splitlines())
@@ -644,7 +632,7 @@ def test_json_has_all_keys_in_every_answer(question):
 
 
 #: What others rely on: a key that goes, or is renamed, is a new schema.
-SCHEMA_KEYS = """schema command model parameters trainable_parameters flavour accelerator count sharded precision optimizer
+SCHEMA_KEYS = """schema command model parameters trainable_parameters accelerator count sharded precision optimizer
 attention checkpointing chunks lora_rank base batch sequence accumulate global_batch tokens steps implied_global_batch mfu
 device layout step_seconds wire_bytes layouts peak_flops_per_second flops six_nd_flops recomputed_fraction days
 memory_bytes peak_moment total_bytes uneven_experts_bytes
@@ -685,68 +673,13 @@ def test_more_layers_are_like_the_last_ones():
 
 def test_the_answer_says_whose_modules_its_bytes_are_for():
     question = Question(MODELS["gpt2"], sequence=256, batch=8, optimizer="sgd")
-    course, other, cpu = (
-        plan(dataclasses.replace(question, **changes))
-        for changes in ({}, {"flavour": "transformers", "attention": "eager"}, {"device": "cpu"})
-    )
+    course, cpu = (plan(dataclasses.replace(question, device=device)) for device in ("cuda", "cpu"))
     assert "activation bytes: this kit's PyTorch modules, not fused, by CUDA's rules" in " ".join(str(course).split())
-    assert "not fused, by a CPU's rules; --flavour names others" in " ".join(str(cpu).split())
-    assert "activation bytes: the modules of transformers, not fused, by CUDA's rules" in " ".join(str(other).split())
+    assert "not fused, by a CPU's rules" in " ".join(str(cpu).split())
     tpu = " ".join(str(plan(dataclasses.replace(question, accelerator="tpu-v5e"))).split())
     assert "computed, not measured, and nothing of it on Google" in tpu and "nothing of it on" not in str(course)
     # Gradients are not forgotten where the peak is before them.
     assert course.moment == "loss" and "gradients                     0.00 GiB  (none at this moment)" in str(course)
-    assert other.memory.total > course.memory.total
-    with pytest.raises(ValueError, match="flavour"):
-        plan(dataclasses.replace(question, flavour="jax"))
-
-
-@pytest.mark.parametrize("more", [{}, {"tokens": 1e9}, {"attention": "eager"}], ids=str)
-def test_other_modules_are_planned_with_attention_over_all_pairs(more):
-    answer = plan(Question(MODELS["gpt2"], flavour="transformers", **more))
-    assert answer.causal is None and not [note for note in answer.notes if "all pairs" in note]
-    if answer.seconds is not None:
-        assert answer.step_bounds == (answer.seconds.lower, answer.seconds.upper)
-
-
-def test_what_other_modules_are_not_counted_with_is_no_advice():
-    """Chunks, sharded experts and uneven shares of experts are those of the course's decoder alone."""
-    answer = plan(Question(MODELS["mixtral-8x7b"], flavour="transformers"))
-    assert not answer.fits and answer.uneven is None
-    assert "sharded experts are not counted for the modules of transformers" in " ".join(str(answer).split())
-
-
-SHARDED = {"sharded": True, "global_batch": None}
-
-
-def test_other_modules_are_sharded_where_each_rank_runs_whole_blocks():
-    question = Question(MODELS["llama-3-8b"], flavour="transformers", sequence=2048)
-    (advice,) = plan(question).advice
-    assert advice.changes["count"] == 4
-    four = plan(dataclasses.replace(question, count=4))
-    assert four.fits
-    assert "--find" not in str(plan(dataclasses.replace(question, count=2)))
-    for layout in found(four):
-        assert {layout.layout.tp, layout.layout.pp, layout.layout.cp} == {1}
-    with pytest.raises(
-        ValueError,
-        match="^tp=8 of the layout with flavour='transformers' is not counted, only dp, zero1, zero2 and fsdp",
-    ):
-        plan(dataclasses.replace(question, layout="tp=8"))
-
-
-@pytest.mark.parametrize(
-    ("room", "advised"),
-    [
-        (2.4e9, [{"optimizer": "adamw8bit", "fused": False}, {"count": 2} | SHARDED]),
-        (1.8e9, [{"checkpointing": True, "optimizer": "adamw8bit", "fused": False}, {"count": 4} | SHARDED]),
-    ],
-)
-def test_what_other_modules_are_counted_with_stays_advice(room, advised):
-    question = Question(MODELS["gpt2"], flavour="transformers", batch=1, allowance=0, memory_bytes=room)
-    answer = plan(question)
-    assert [one.changes for one in answer.advice] == advised
-    assert all(plan(dataclasses.replace(question, **one.changes)).fits for one in answer.advice)
 
 
 def test_a_fused_optimizer_is_advised_where_its_step_is_the_peak():

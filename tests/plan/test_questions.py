@@ -290,26 +290,6 @@ def test_experts_that_a_library_would_not_pack_are_noted():
 @pytest.mark.parametrize(
     ("given", "noted"),
     [
-        ({"precision": "autocast", "batch": 32}, True),
-        ({"precision": "autocast", "batch": 32, "count": 8}, False),  # not counted for the modules of transformers
-        ({"precision": "autocast", "batch": 32, "lora_rank": 4}, False),
-        ({"model": MODELS["llama-3.2-1b"]}, False),  # not more
-        ({"model": MODELS["olmo-7b"]}, False),  # not described
-    ],
-)
-def test_a_plan_says_where_the_modules_of_transformers_need_more(given, noted):
-    """GPT-2's gelu is written out there: a run that fits 40 GB in the course's decoder does not."""
-    question = Question(**{"model": MODELS["gpt2"], "accelerator": "a100-sxm-40gb", **given})
-    answer, notes = plan(question), [note for note in plan(question).notes if "--flavour transformers" in note]
-    assert len(notes) == noted
-    if noted:
-        theirs = plan(dataclasses.replace(question, flavour="transformers"))
-        assert answer.fits and not theirs.fits and f" {theirs.memory.total / GIB:,.2f} GiB" in notes[0]
-
-
-@pytest.mark.parametrize(
-    ("given", "noted"),
-    [
         ({"count": 2, "sharded": False}, True),
         ({"layout": "dp=2"}, True),
         ({"layout": "dp=2,tp=2"}, True),

@@ -3,19 +3,14 @@
 from functools import lru_cache
 from typing import Unpack
 
-from cs336kit.predict._transformers.decoder import decoder as transformers_decoder
-from cs336kit.predict._transformers.writings import Writing, writing
-from cs336kit.predict.checks import known, shown
+from cs336kit.predict.checks import known
 from cs336kit.predict.decoder.model import decoder
 from cs336kit.predict.decoder.step import Step, StepOptions
 from cs336kit.predict.engine.operations import Leaf, Op, Program, Repeat, operations
-from cs336kit.predict.layouts import Layout, as_layout
 from cs336kit.predict.transformer import TransformerConfig
 
 
-def program(
-    config: TransformerConfig, *, batch: int, sequence: int, flavour: str = "course", **options: Unpack[StepOptions]
-) -> Program:
+def program(config: TransformerConfig, *, batch: int, sequence: int, **options: Unpack[StepOptions]) -> Program:
     """The operations of one forward pass of `lm.DecoderOnly`, in order: the list from which every estimate is computed.
 
     - `precision`: a name of POLICIES, or a policy.
@@ -36,23 +31,10 @@ def program(
     - `layout`: a Layout or its text. The program is then that of one rank of the pipeline's `stage`, for one micro-batch of
       `batch` sequences, with collectives among its operations.
     - `unrolled`: every block and expert is listed once for each time that it runs, with storages of its own.
-    - `flavour`: "course" for `lm`'s own modules, "transformers" for those of Hugging Face's library. The configuration tells the
-      architecture, or "transformers:opt" names it; one that is not described here is refused. The modules are those of version
-      5.23, unless a later one is named that writes them otherwise ("transformers:gptj-5.24"). Only a training step or a pass
-      without autograd is counted, on one rank or under dp, zero1, zero2 and fsdp, and attention is eager where a module has no
-      fused one. Saved bytes are exact. The peak of both passes was exact in 3,730 of 4,154 small modules of 19 families, where
-      attention, the MLP, the vocabulary or the parameters dominate, in one block and in more, checkpointed and not. 496 of
-      them with two tokens and few bytes were within 1.9 %, all others within 1.2 %, and only three GPT-J whose positions
-      rotate whole heads were more than 0.6 % off.
 
     Errors: ValueError for impossible sizes and unknown names of values, TypeError for an unknown option.
     """
-    if flavour == "course":
-        return program_of(Step.of(config, batch=batch, sequence=sequence, **options))
-    _only_whole_steps(flavour, options)
-    how = writing(config, _architecture(flavour))
-    _check_whole(config, as_layout(options.get("layout")), flavour)
-    return _as_transformers(Step.of(config, batch=batch, sequence=sequence, **options), how)
+    return program_of(Step.of(config, batch=batch, sequence=sequence, **options))
 
 
 def program_of(step: Step) -> Program:
@@ -75,71 +57,8 @@ _program = lru_cache(maxsize=64)(decoder)
 
 def forget() -> None:
     """Drop all programs that are remembered."""
-    for remembered in (_program, _as_transformers, model_leaves, linear_components):
+    for remembered in (_program, model_leaves, linear_components):
         remembered.cache_clear()
-
-
-@lru_cache(maxsize=64)
-def _as_transformers(step: Step, how: Writing) -> Program:
-    """The program of transformers' modules; ValueError if they would have another number of parameters than the configuration."""
-    walked = transformers_decoder(
-        step.config, how, batch=step.batch, sequence=step.sequence, policy=step.policy, attention=step.attention,
-        device=step.device, checkpointing=step.checkpointing, train=step.trains, layout=step.layout,
-    )  # fmt: skip
-    theirs, ours = (
-        sum(leaf.count * leaf.tensor.elements for leaf in leaves)
-        for leaves in (walked.leaves, model_leaves(step.config))
-    )
-    if theirs != ours:
-        raise ValueError(
-            f"the modules of transformers that are described here would have {theirs:,} parameters, but this "
-            f"configuration has {ours:,}: give flavour='course'"
-        )
-    return walked
-
-
-def whole_blocks(config: TransformerConfig, layout: Layout) -> bool:
-    """Whether each rank runs whole blocks on its own data and gathers no experts, as every flavour but "course" requires."""
-    return max(layout.tp, layout.pp, layout.ep, layout.cp) == 1 and not (layout.stage == 3 and config.experts)
-
-
-def _check_whole(config: TransformerConfig, layout: Layout, flavour: str) -> None:
-    if whole_blocks(config, layout):
-        return
-    cut = [f"{axis}={getattr(layout, axis)}" for axis in ("tp", "pp", "ep", "cp") if getattr(layout, axis) > 1]
-    if cut:
-        shared = "dp, zero1 and zero2" if config.experts else "dp, zero1, zero2 and fsdp"
-        raise ValueError(
-            f"{' and '.join(cut)} of the layout with flavour={shown(flavour)} is not counted, only {shared}: leave it out, or "
-            "give flavour='course'"
-        )
-    raise ValueError(
-        f"experts shared over {layout.fsdp} accelerators are not counted with flavour={shown(flavour)}: give "
-        f"layout=zero2={layout.fsdp * layout.dp}, or flavour='course'"
-    )
-
-
-def _architecture(flavour: str) -> str:
-    """The architecture that a flavour of transformers names, or "" for none."""
-    kind, _, name = str(flavour).partition(":")
-    if kind != "transformers":
-        raise ValueError(
-            f"flavour is {shown(flavour)}: give 'course', 'transformers' or 'transformers:' and a model_type"
-        )
-    return name
-
-
-def _only_whole_steps(flavour: str, options: StepOptions) -> None:
-    others = {name: options.get(name) for name in ("causal", "frozen", "lora_rank", "expert_tokens", "base", "stage")} | {
-        "chunks": options.get("chunks", 1) != 1, "phase": options.get("phase", "train") not in ("train", "forward"),
-        "cache": options.get("cache", "growing") != "growing", "unrolled": options.get("unrolled"),
-        "attention='flash_attention'": options.get("attention") == "flash_attention",
-    }  # fmt: skip
-    for name, given in others.items():
-        if given:
-            raise ValueError(
-                f"{name} with flavour={shown(flavour)} is not counted: leave it out, or give flavour='course'"
-            )
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from benchmarks.fake_cuda import UNSEEN, autocast, cuda
 from cs336kit import lm, measure
 from cs336kit.predict import POLICIES, TransformerConfig, program, saved_activation_bytes, saved_block_bytes
-from cs336kit.predict._transformers.writings import WRITINGS
 from cs336kit.predict.engine.states import state_requests, temporary_requests
 from tests.kit.predict.test_counted_steps import BASE, LIKE
 
@@ -101,20 +100,6 @@ def test_a_block_is_what_two_layers_have_more_than_one():
     policy = {"precision": "autocast", "attention": "sdpa"}
     more = held(two, 2, 8, **policy).total - held(one, 2, 8, **policy).total
     assert saved_block_bytes(one, batch=2, sequence=8, device="cuda", **policy).total == more
-
-
-@pytest.mark.parametrize("name", WRITINGS)
-def test_models_of_transformers_under_every_precision_to_the_byte(name):
-    pytest.importorskip("transformers", reason="transformers is not installed beside this build of torch")
-    from benchmarks import kept
-
-    # Each value of a switch once for each precision, other ones together with the next; all: benchmarks.kept --device cuda.
-    for number, precision in enumerate(PRECISIONS, start=list(WRITINGS).index(name)):
-        for place in (number % 4, 7 - number % 4):
-            attention, checkpointing, dropout = SWITCHES[place]
-            policy, sizes = kept.Policy(precision, attention, dropout, checkpointing), kept.SIZES["cuda"]
-            counted = kept.counted(name, policy, sizes, device="cuda")
-            assert kept.predicted(name, policy, sizes, device="cuda", flavour=kept.flavour(name)) == counted, policy
 
 
 FOREACH = ("adamw", "adam", "nadam", "momentum", "adagrad", "rmsprop")

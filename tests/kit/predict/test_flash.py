@@ -128,11 +128,6 @@ def test_a_cache_of_windows_needs_no_scores_either(phase):
             {},
             "attention='flash_attention' takes heads up to 256 wide, and head_dim is 264: give 'sdpa'",
         ),
-        (
-            PLAIN,
-            {"flavour": "transformers"},
-            "attention='flash_attention' with flavour='transformers' is not counted: leave it out",
-        ),
         (PLAIN, {"attention": "flesh"}, "unknown attention 'flesh'"),
     ],
 )

@@ -1,6 +1,5 @@
 """from_hf: what a config.json says, and what it refuses by name. What it counts is compared in test_hugging_face_counts.py."""
 
-import dataclasses
 import json
 import os
 
@@ -8,7 +7,6 @@ import pytest
 
 from cs336kit import predict
 from cs336kit.command import main
-from cs336kit.predict._transformers.writings import WRITINGS, writing
 from cs336kit.predict.families import FAMILIES
 from cs336kit.predict.hugging_face import read_hf
 
@@ -752,71 +750,3 @@ def test_the_source_is_the_name_that_the_file_says(name):
     assert (named.source, unnamed.source) == ("config.json of some/model", "config.json")
     # Where it comes from, and what was left out, is no part of what it is.
     assert named == unnamed and repr(named) == repr(unnamed) and named.notes and not unnamed.notes
-
-
-@pytest.mark.parametrize("family", WRITINGS)
-def test_a_configuration_tells_how_its_architecture_is_written(family):
-    assert writing(predict.from_hf({"model_type": family})) is WRITINGS[family]
-
-
-@pytest.mark.parametrize(
-    ("model_type", "sentence"),
-    [
-        (
-            "mpt",
-            "norm='layernorm' with positions='alibi': no architecture of transformers that is described here has both",
-        ),
-        (
-            "bitnet",
-            "inner_norms=True: how transformers writes this down is not described here; ask for flavour='course'",
-        ),
-        ("gpt_oss", "router_bias=True: how transformers writes this down is not described here"),
-        ("olmo", "norm_scale=False: how transformers writes this down"),
-        ("nanochat", "norm_scale=False: how transformers writes this down"),
-        ("apertus", "mlp='xielu': how transformers writes this down"),
-        ("nemotron", "mlp='relu2': how transformers writes this down"),
-        # These look like others, and are written otherwise: one matrix for queries, keys and values, other norms or masks.
-        *(
-            (name, f"the modules of transformers are not described for {name}: ask for flavour='course'")
-            for name in (
-                "phi3",
-                "gemma3_text",
-                "glm4",
-                "minimax_m2",
-                "qwen3_moe",
-                "openai-gpt",
-                "gpt_neo",
-            )
-        ),
-    ],
-)
-def test_what_is_not_described_is_not_written_like_another(model_type, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        writing(predict.from_hf({"model_type": model_type}))
-
-
-def test_a_configuration_that_looks_like_another_than_it_was_read_for_is_not_written_like_either():
-    # A large Falcon has two norms and several key heads, as a GPT-NeoX; its own row is that of one key head.
-    large = predict.model("falcon-180b")
-    llama = predict.from_hf({"model_type": "llama"})
-    changed = dataclasses.replace(llama, norm="layernorm", norm_bias=True, norms_per_block=1)
-    for config in (large, changed):
-        with pytest.raises(ValueError, match=f"modules of transformers are not described for {config.model_type}: ask"):
-            writing(config)
-    assert writing(dataclasses.replace(llama, layers=3)) is WRITINGS["llama"]
-    # An architecture that is named counts as named, and the name is no part of what a configuration is. But of three kinds of
-    # Falcon only one is described: large ones kept up to 63 % less than the answer that they had here.
-    assert writing(large, "gpt_neox") is WRITINGS["gpt_neox"]
-    with pytest.raises(ValueError, match="of the Falcons, only those like Falcon 7B are described"):
-        writing(large, "falcon")
-    with pytest.raises(ValueError, match="mlp='geglu_new': how transformers writes this down"):
-        writing(predict.from_hf({"model_type": "mixtral", "hidden_act": "gelu_new"}))
-    assert dataclasses.replace(llama, model_type="") == llama
-
-
-def test_modules_with_other_parameters_are_not_the_configurations():
-    # Each head of queries and keys has a norm of its own here; the module that is described has one for all of them.
-    with pytest.raises(
-        ValueError, match="would have 103,809,839,104 parameters, but .* has 103,810,674,688: give flavour="
-    ):
-        predict.program(predict.model("command-r-plus"), batch=1, sequence=4, flavour="transformers")

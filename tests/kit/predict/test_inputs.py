@@ -286,7 +286,7 @@ def serve(**fields):
 
 
 #: What a pass of a model can be asked with.
-OPTIONS = ("batch", "sequence", "flavour", *sorted(StepOptions.__optional_keys__))
+OPTIONS = ("batch", "sequence", *sorted(StepOptions.__optional_keys__))
 
 
 def asked():

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from cs336kit.predict import MODELS, TransformerConfig, from_hf, model, parameters, saved_activation_bytes
+from cs336kit.predict import MODELS, TransformerConfig, from_hf, model, parameters
 from cs336kit.predict.names import _fold, _folded, names, published, variants
 from cs336plan import ServingQuestion, serve
 
@@ -146,21 +146,12 @@ def test_every_stored_hub_id_is_found():
 
 def test_a_model_of_the_course_is_what_its_published_configuration_says():
     """Papers give another context, vocabularies grew with later versions; all else counts bytes or FLOPs."""
-
-    def kept_by_transformers(config):
-        try:
-            how = {"precision": "autocast", "attention": "sdpa", "device": "cuda", "flavour": "transformers"}
-            return saved_activation_bytes(dataclasses.replace(config, vocab=1000), batch=1, sequence=64, **how)
-        except ValueError:
-            return None
-
     published = json.loads((files("cs336kit.predict") / "models_hf.json").read_text("utf-8"))
     both = [name for name in MODELS if name in published]
     assert len(both) > 20
     for name in both:
         read = from_hf(published[name])
         assert dataclasses.replace(read, context=MODELS[name].context, vocab=MODELS[name].vocab) == MODELS[name], name
-        assert kept_by_transformers(read) == kept_by_transformers(MODELS[name]), name
 
 
 def test_no_two_names_are_read_as_one():

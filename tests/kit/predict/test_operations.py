@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks import kept
 from cs336kit import lm
 from cs336kit.predict import POLICIES, program
 from cs336kit.predict.decoder.sdpa import Heads, scaled_dot_product_attention
@@ -68,24 +67,9 @@ def programs(name):
         yield HOW[0], written(name, HOW[0] | {"frozen": tuple(components - {*BEHIND})})
 
 
-def theirs(name):
-    """Operations of a small model as transformers writes it, but for products and a copy that stand for others."""
-    number, others = [*kept.FAMILIES].index(name), ("mlp/gate and up", "mlp/down", "/pick")
-    config = kept.config_of(name, kept.USUAL._replace(head_dim=16), 0.1 * (number % 2))
-    for how in HOW[number % 3 : 4 : 2]:
-        listed = program(config, **SIZE, **how | {"chunks": 1}, flavour="transformers")
-        yield from (op for op, _ in listed.operations() if not op.place.endswith(others))
-
-
 def operations_of(name):
     """The operations of these programs, one after the other."""
-    if name in BLOCKS:
-        return [op for _, listed in programs(name) for op, _ in listed.operations()]
-    return [*theirs(name.removeprefix(OF))]
-
-
-OF = "transformers' "
-EVERY = [*BLOCKS, *(OF + name for name in kept.FAMILIES)]
+    return [op for _, listed in programs(name) for op, _ in listed.operations()]
 
 
 def numbers(*shape):
@@ -151,7 +135,7 @@ HANDED_ON = ("add", "add in place", "copy", "cat", "all-reduce", "view")
 FLOATS = ("fp32", "bf16", "fp16")
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", BLOCKS)
 def test_an_operation_keeps_what_torch_saves_for_it(name):
     for op in operations_of(name):
         needs = tuple(tensor.needs_gradient for tensor in op.inputs)
@@ -169,7 +153,7 @@ def test_an_operation_keeps_what_torch_saves_for_it(name):
             )
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", BLOCKS)
 def test_a_gradient_is_handed_to_whatever_needs_one_as_large_as_it_is(name):
     for op in operations_of(name):
         assert {g.of for g in op.gradients} == {t for t in op.inputs if t.needs_gradient}
@@ -213,7 +197,7 @@ def test_what_an_operation_needs_for_a_moment(name):
 VIEWS = ("heads", "chunk", "split", "slice", "index_add", "add in place", "view", "copy to ranks")
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", BLOCKS)
 def test_a_tensor_lies_in_its_storage(name):
     copies = set()
     for op in operations_of(name):

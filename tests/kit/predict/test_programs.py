@@ -414,25 +414,6 @@ def test_what_is_scaled_is_kept_under_the_name_that_it_had():
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("causal", True), ("frozen", ("query",)), ("lora_rank", 2), ("expert_tokens", [1]), ("chunks", 2), ("base", "nf4"),
-        ("phase", "prefill"), ("phase", "decode"), ("stage", 1), ("cache", "contiguous"),
-        ("unrolled", True),
-    ],
-)  # fmt: skip
-def test_what_another_flavour_does_not_count_is_refused(name, given):
-    with pytest.raises(ValueError, match=f"^{name} with flavour='transformers' is not counted: leave it out, or give"):
-        program(LLAMA, **SIZE, **{"flavour": "transformers", name: given})
-
-
-def test_what_another_flavour_counts():
-    said = {"layout": "dp=1", "chunks": 1, "stage": 0, "cache": "growing", "causal": False}
-    for phase in ("train", "forward"):
-        assert program(LLAMA, **SIZE, flavour="transformers", phase=phase, **said).leaves
-
-
-@pytest.mark.parametrize(
     ("config", "options", "sentence"),
     [
         (LLAMA, {"stage": 1}, "stage=1, and the stages of dp=1 are 0 to 0"),

@@ -9,10 +9,7 @@ from cs336kit.predict import (
     POLICIES,
     TransformerConfig,
     engine,
-    peak_moments,
     program,
-    saved_activation_bytes,
-    step_peak,
     training_memory,
 )
 from cs336kit.predict.engine.gathered import Beside
@@ -278,31 +275,6 @@ def test_temporary_tensors_of_a_step():
         == step_bytes(adapters, "adamw", "foreach")
         == 2 * 2 * 2 * 64
     )
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_tables_that_all_blocks_share_are_kept_once(attention, checkpointing):
-    config = TransformerConfig(
-        layers=4, d_model=16, heads=2, d_ff=16, vocab=4096, context=64, mlp="swiglu", norm="rmsnorm", positions="rope",
-        bias="none",
-    )  # fmt: skip
-    options = {"batch": 1, "sequence": 32, "attention": attention, "checkpointing": checkpointing}
-    options["flavour"] = "transformers:llama"
-    moments = peak_moments(config, optimizer="sgd", **options)
-    assert max(moments, key=moments.get) == "loss"
-    # The loss has let go of a number when its gradient is computed.
-    kept = saved_activation_bytes(config, **options).total - 4
-    assert step_peak(config, optimizer="sgd", **options)["activations"] == kept
-
-
-def test_the_parts_of_a_rounded_peak_are_no_less_than_nothing():
-    config = TransformerConfig(
-        layers=3, d_model=16, heads=2, kv_heads=1, d_ff=16, vocab=11, context=64, mlp="swiglu", norm="rmsnorm",
-        positions="rope", bias="none", tied_head=False, qk_norm="head", attention_softcap=30.0, logit_softcap=30.0,
-    )  # fmt: skip
-    peak = step_peak(config, batch=1, sequence=8, precision="autocast", flavour="transformers:qwen2", allocated=True)
-    assert peak["temporary tensors"] == 2560
 
 
 def test_the_number_that_the_docstring_of_the_engine_follows_is_right():
