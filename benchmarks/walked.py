@@ -1,7 +1,7 @@
 """`python -m benchmarks.walked`: how much of our code one plan enters, as functions, files and frames.
 
-Functions have a name of their own (no comprehensions, no lambdas, no bodies of modules); frames are those of our three packages that
-call each other at the deepest moment. `--list` prints each file with its functions.
+Functions have a name of their own (no comprehensions, no lambdas, no bodies of modules); frames are those of our packages
+that call each other at the deepest moment. `--list` prints each file with its functions.
 """
 
 import contextlib

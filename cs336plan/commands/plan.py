@@ -184,7 +184,7 @@ def answered(arguments: list[str]) -> Answered:
         notes = (*answer.notes, *question.config.notes, *batch_note(answer.question, question.global_batch))
         answer = dataclasses.replace(answer, notes=notes)
     if asked["find"]:  # where layouts are looked for, nothing asks to
-        answer = dataclasses.replace(answer, other_layouts="")
+        answer = dataclasses.replace(answer, layouts_may_fit=False)
     layouts = found(answer, global_batch=question.global_batch) if asked["find"] else None
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +12,7 @@ from cs336kit.predict.decoding.load import chip_of
 from cs336kit.predict.decoding.memory import weights
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.layouts import divisors
+from cs336kit.predict.training import first
 from cs336plan.serving.answer import Served, ServingAdvice, memory_fields
 from cs336plan.serving.question import ServingQuestion, settled
 
@@ -107,10 +109,14 @@ def _node(q: ServingQuestion, count: int) -> int | None:
 def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
     """The smallest changes of these fields that suffice together, or None if even the largest do not."""
     changes = {name: options[name][-1] for name in names}
-    if not _holds(answer, changes):
-        return None
+
+    def holds(name: str, value: object) -> bool:
+        return _holds(answer, changes | {name: value}) > 0
+
     for name in changes:
-        changes[name] = next(value for value in options[name] if _holds(answer, {**changes, name: value}))
+        if (least := first(options[name], partial(holds, name))) is None:
+            return None
+        changes[name] = least
     return changes
 
 

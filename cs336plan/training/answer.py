@@ -10,6 +10,7 @@ from cs336kit.predict.chip import peak_of
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.wires import StepSeconds
 from cs336kit.predict.words import plain_values
+from cs336plan.training import words
 from cs336plan.training.changes import Advice
 from cs336plan.training.memory import Asked
 from cs336plan.training.question import Question
@@ -123,8 +124,8 @@ class Plan:
     largest_model: int
     flavour: str
     notes: tuple[str, ...]
-    #: other ways to divide the model over the same accelerators, where nothing else helps on these; or ""
-    other_layouts: str = ""
+    #: whether other ways to divide the model may help, where nothing else does on the same accelerators
+    layouts_may_fit: bool = False
     #: bytes that one accelerator sends in a step; None with one accelerator, and for a number of parameters
     wire: Breakdown | None = None
     #: seconds of one optimizer step, with attention over all pairs; None if a number for it is missing
@@ -139,6 +140,11 @@ class Plan:
     mfu_seconds: float | None = None
     #: the rate that the MFU asks of matrix products; None if a step has no bounds
     asked: Asked | None = None
+
+    @property
+    def other_layouts(self) -> str:
+        """Where to look for other ways to divide the model, where nothing else helps on the same accelerators; or ""."""
+        return words.other_layouts(self.question) if self.layouts_may_fit else ""
 
     @property
     def active_parameters(self) -> int:

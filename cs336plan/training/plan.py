@@ -14,7 +14,7 @@ from cs336kit.predict.napkin import delivered_flops, largest_model, six_nd
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
 from cs336plan.training import memory as of
-from cs336plan.training.advice import advice, other_layouts
+from cs336plan.training.advice import advice, layouts_may_fit
 from cs336plan.training.answer import Plan as Plan
 from cs336plan.training.changes import Advice as Advice
 from cs336plan.training.question import Question as Question
@@ -60,7 +60,7 @@ def plan(question: Question) -> Plan:
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
         advice=advised, largest_model=_largest(q, room),
         flavour=of.flavour(q, what), notes=(*sourced, *filter(None, asides)),
-        other_layouts="" if fits else other_layouts(q, advised), wire=sent,
+        layouts_may_fit=not fits and layouts_may_fit(q, advised), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
         accelerators_within_days=_enough(q, flops, peak_of(what)), mfu_seconds=of.mfu_seconds(q, what),
         asked=of.asked_of_products(q, what) if seconds else None,

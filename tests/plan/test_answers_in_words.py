@@ -14,7 +14,6 @@ from cs336kit.predict.words import amount, duration, folded, row, short, size
 from cs336plan import Plan, Question, ServingQuestion
 from cs336plan.serving.answer import Served, ServingAdvice
 from cs336plan.serving.text import milliseconds
-from cs336plan.training.changes import Advice
 from cs336plan.training.explain import _step as _steps
 from cs336plan.training.explain import formulas
 from cs336plan.training.find import found_text
@@ -44,6 +43,19 @@ def made(question=RUN, **changes):
         "advice": (), "largest_model": 5_000_000_000, "flavour": "a decoder", "notes": (), "mfu_seconds": 0.5,
     }  # fmt: skip
     return Plan(**{**numbers, **changes})
+
+
+@dataclasses.dataclass
+class Said:
+    """An advice in words of its own."""
+
+    change: str
+    changes: dict
+    slower: float | None
+    costs: str
+
+    def __str__(self):
+        return f"{self.change}: {self.costs}"
 
 
 def said(text):
@@ -105,7 +117,7 @@ largest model over all accelerators, without activations and gathered
 
 def test_the_whole_answer_to_a_number_of_parameters():
     question = Question(70e9, name="70B", sharded=False)
-    helps = Advice("less", {}, None, "nothing"), Advice("half", {}, 0.5, "half of it")
+    helps = Said("less", {}, None, "nothing"), Said("half", {}, 0.5, "half of it")
     answer = made(
         question, trainable=None, flops=None, days=None, six_nd_flops=None, moment=None, fits=False, advice=helps
     )
@@ -144,7 +156,7 @@ def test_nothing_is_said_to_help_that_was_not_tried():
     one = said(str(made(dataclasses.replace(RUN, count=1), **lacking)))
     assert " much a shorter sequence or a smaller model may fit: sharding over more accelerators is not enough" in one
     assert "may fit" not in str(made(**lacking)), "a layout may, which a note says"
-    assert "may fit" not in str(made(**{**lacking, "advice": (Advice("less", {}, None, "nothing"),)}))
+    assert "may fit" not in str(made(**{**lacking, "advice": (Said("less", {}, None, "nothing"),)}))
 
 
 def test_a_run_of_long_steps_takes_longer_than_its_time():
@@ -321,7 +333,7 @@ def test_counts_that_follow_from_an_answer():
 
 
 def test_a_plan_as_plain_values():
-    values = made(wire=bytes_of(gathered=5), seconds=SECONDS, advice=(Advice("less", {}, 0.5, "half"),)).as_dict()
+    values = made(wire=bytes_of(gathered=5), seconds=SECONDS, advice=(Said("less", {}, 0.5, "half"),)).as_dict()
     assert values["advice"] == [{"change": "less", "costs": "half", "slower": 0.5}]
     assert values["wire_bytes"] == {"gathered": 5} and values["layout"] == str(Layout(fsdp=4, microbatches=3))
     assert values["step_seconds"] == {
