@@ -181,8 +181,8 @@ def answered(arguments: list[str]) -> Answered:
     question, asked = _question(arguments)
     answer = plan(before_layouts(question) if asked["find"] else question)
     if question.config:
-        notes = (*answer.notes, *question.config.notes, *batch_note(answer.question, question.global_batch))
-        answer = dataclasses.replace(answer, notes=notes)
+        facts = (*answer.facts, *question.config.notes, *batch_note(answer.question, question.global_batch))
+        answer = dataclasses.replace(answer, facts=facts)
     if asked["find"]:  # where layouts are looked for, nothing asks to
         answer = dataclasses.replace(answer, layouts_may_fit=False)
     layouts = found(answer, global_batch=question.global_batch) if asked["find"] else None

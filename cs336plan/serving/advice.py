@@ -128,19 +128,10 @@ def _holds(answer: Served, changes: dict[str, Any]) -> int:
 
 
 def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:
-    words = {
-        "weights": "weights in {0} (--weights {0})",
-        "cache": "a cache in {0} (--cache {0})",
-        "count": "{0} accelerators (--count {0}%s)",
-        "chunk": "passes of {0:,} tokens of a prompt (--chunk {0})",
-        "prompt": "prompts of {0:,} tokens (--prompt {0})",
-        "output": "answers of {0:,} tokens (--output {0})",
-    }
-    q = answer.question
-    alone: dict[str, Any] = {}
-    if "count" in changes and (node := _node(q, changes["count"])) != q.node:
-        alone = {"node": node}
-    far = "count" in changes and changes["count"] > replace(q, **changes, **alone).per_node and q.between_nodes is None
-    words["count"] %= " --node 1" * bool(alone) + ", and --between-nodes with the rate of their network" * far
-    change = " and ".join(words[name].format(value) for name, value in changes.items())
-    return ServingAdvice(change, changes | alone, _holds(answer, changes))
+    """These changes, with how many sequences fit after them."""
+    q, fit = answer.question, _holds(answer, changes)
+    if "count" not in changes:
+        return ServingAdvice(changes, fit)
+    alone: dict[str, Any] = {} if (node := _node(q, changes["count"])) == q.node else {"node": node}
+    far = changes["count"] > replace(q, **changes, **alone).per_node and q.between_nodes is None
+    return ServingAdvice(changes | alone, fit, between_nodes=far)

@@ -12,8 +12,8 @@ from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import first, largest
 from cs336kit.predict.wires import StepSeconds
 from cs336plan.training import words
-from cs336plan.training.memory import extra_flops, mfu_seconds, parameter_count, wire, writes_scores
-from cs336plan.training.question import FUSED, Question, usual_attention
+from cs336plan.training.memory import extra_flops, mfu_seconds, parameter_count, wire
+from cs336plan.training.question import FUSED, Question, usual_attention, writes_scores
 
 #: Bytes that a run lacks after changes of its question: none if it fits, infinitely many if there can be no such run.
 Over = Callable[..., float]
@@ -195,8 +195,9 @@ def enough(q: Question, over: Over, beside: dict[str, Any]) -> dict[str, Any] | 
         lacking = over(**changes)
         if lacking <= 0:
             return changes
-        # Twice the ranks halve what they share: all further doublings together save no more than the last one did.
-        if last is not None and lacking > last - lacking:
+        # Twice the ranks halve what they share: all further doublings together save no more than the last one did. Not so with
+        # a global batch, whose passes are fewer with more ranks; but at some number each rank holds more, not less.
+        if last is not None and lacking > last - (lacking if q.global_batch is None else 0):
             return None
         last = lacking
     return None

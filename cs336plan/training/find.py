@@ -8,6 +8,7 @@ from cs336kit.predict.layouts import STAGES, Layout
 from cs336kit.predict.training import largest
 from cs336kit.predict.wires import StepSeconds
 from cs336kit.predict.words import folded, size
+from cs336plan.answers import Note
 from cs336plan.training import memory as of
 from cs336plan.training.answer import Plan, seconds_as_dict
 from cs336plan.training.question import Question, settled
@@ -32,14 +33,12 @@ def before_layouts(q: Question) -> Question:
     return replace(alone, tokens=q.steps * q.global_batch * (sequence or 1))
 
 
-def batch_note(q: Question, global_batch: int | None) -> tuple[str, ...]:
+def batch_note(q: Question, global_batch: int | None) -> tuple[Note, ...]:
     """A note if the layouts have another global batch than the rest of the answer."""
     if global_batch in (None, q.step_sequences):
         return ()
-    return (
-        f"the layouts are for a global batch of {global_batch:,} sequences; {q.count:,} accelerators that each work on "
-        f"{q.batch} cannot make it, so that everything else is for one of {q.step_sequences:,}",
-    )
+    numbers = {"asked": global_batch, "count": q.count, "batch": q.batch, "made": q.step_sequences}
+    return (Note("batch of layouts", numbers),)
 
 
 def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> list[FoundLayout]:

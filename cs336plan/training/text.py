@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING
 
 from cs336kit.predict.chip import peak_of
 from cs336kit.predict.words import accelerators, amount, duration, folded, row, short, size
+from cs336plan.training.answer import SEEN
 from cs336plan.training.memory import largest_bytes_per_parameter
 from cs336plan.training.step import step
 
 if TYPE_CHECKING:
     from cs336plan.training.answer import Plan
     from cs336plan.training.question import Question
-
-#: The share by which a number has to change before an answer mentions it.
-SEEN = 0.05
 
 
 def text(plan: "Plan") -> str:

@@ -122,3 +122,42 @@ def other_layouts(q: "Question") -> str:
         f"{other}layouts that divide a sequence or a layer may fit on these {q.count:,} accelerators: "
         f"{checkpointing}{instead}"
     )
+
+
+_NO_KERNEL = "torch's fused attention has no kernel for windows, caps or sinks with these heads"
+_PAIRS = (
+    "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that the mask hides they are "
+    "{hidden_share:.0f} % fewer"
+)
+_PACKED = "packed are the matrices of linear layers in the blocks, not embeddings, head and norms"
+#: Kind of note → its sentence (see `answers.sentences`).
+NOTES = {
+    "scores written": f"{_NO_KERNEL}, so scores for all pairs are counted; --attention flash_attention counts a kernel that "
+        "knows them",
+    "kernel": "attention is that of a kernel that knows windows, caps and sinks (FlashAttention, FlexAttention), as such models "
+        f"are run: {_NO_KERNEL} and writes the scores of all pairs, with which a step needs {{written_bytes}} GiB together in "
+        "place of {counted_bytes} (--attention sdpa)",
+    "transformers": "the modules of transformers need {theirs_bytes} GiB together, which --flavour transformers counts",
+    "all pairs": _PAIRS,
+    "all pairs, bounded": f"{_PAIRS}, as in the lower bound of a step",
+    "links unknown": "seconds of a step need the speed of the links inside a node, which is not known of {title}: give --link "
+        "32GB/s or what yours is, or take another accelerator",
+    "network unknown": "seconds of a step need the speed between nodes, which no table has: give --between-nodes 400Gb/s or what "
+        "yours is",
+    "temporary tensors": "the temporary tensors of a step of {optimizer} are not known here and left out",
+    "muon": "muon takes the matrices of the blocks, and adamw everything else",
+    "replicas": "replicas keep each gradient once, as DistributedDataParallel does with gradient_as_bucket_view=True; without "
+        "it, its buckets take as much again",
+    "heads copied": "{ranks} ranks of tp divide {heads} key/value heads, so that each head is on {each} of them and counted on "
+        "each: {copies:,} parameters of a tp group are copies, {copied_bytes} GiB of weights, besides their gradients and states",
+    "interleaving": "the stages of the pipeline are not interleaved: with v groups of layers on each rank (Megatron's "
+        "interleaved 1F1B) the bubble is (p − 1)/(v·m + p − 1), {bubble_share:.1f} % for v = {groups}, and stages send v times "
+        "as much to each other",
+    "packed": _PACKED,
+    "packed, others in fp32": f"{_PACKED}, which peft's prepare_model_for_kbit_training keeps in fp32: {{more_bytes}} GiB more",
+    "experts packed": "the experts are packed, too; transformers 5 holds those of a layer in one tensor, and bitsandbytes packs "
+        "only linear layers, so that with these two they take up to {more_bytes} GiB more",
+    "unpacking": "unpacking the frozen matrices for each product takes time that no number here has",
+    "batch of layouts": "the layouts are for a global batch of {asked:,} sequences; {count:,} accelerators that each work on "
+        "{batch} cannot make it, so that everything else is for one of {made:,}",
+}  # fmt: skip

@@ -589,3 +589,10 @@ def test_a_search_for_advice_asks_for_few_peaks(monkeypatch):
         Question(MODELS["llama-3-70b"], batch=1, sequence=8192, checkpointing=True, memory_bytes=16e9)
     ).advice
     assert len(asked) <= 20
+
+
+def test_more_accelerators_take_fewer_passes_of_a_global_batch():
+    """Passes that end, and with them gradients that wait for the next one, save more than what is shared by twice the ranks."""
+    run = {"batch": 32, "sequence": 4096, "precision": "mixed-fp32-gradients", "global_batch": 128}
+    (one,) = plan(Question(MODELS["llama-3.1-405b"], **run)).advice
+    assert one.changes["count"] == 2048 and one.changes["accumulate"] == 128

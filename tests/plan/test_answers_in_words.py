@@ -40,7 +40,7 @@ def made(question=RUN, **changes):
         "question": question, "chip": CHIP, "parameters": 1_234_567, "trainable": 1_234_567, "flops": 15 * 10**14,
         "six_nd_flops": 125 * 10**13, "recomputed": 0.0, "days": 3.0, "memory": bytes_of(parameters=2 * GIB, gradients=GIB // 4),
         "moment": "loss", "uneven": None, "allowance": bytes_of(context=GIB), "allowance_reason": "as given", "fits": True,
-        "advice": (), "largest_model": 5_000_000_000, "flavour": "a decoder", "notes": (), "mfu_seconds": 0.5,
+        "advice": (), "largest_model": 5_000_000_000, "flavour": "a decoder", "facts": (), "mfu_seconds": 0.5,
     }  # fmt: skip
     return Plan(**{**numbers, **changes})
 
@@ -70,7 +70,7 @@ def test_the_whole_answer_to_a_run():
         seconds=SECONDS,
         causal=dataclasses.replace(SECONDS, lower=0.4375, compute=0.1875),
         uneven=3 * GIB,
-        notes=("a note",),
+        facts=("a note",),
         asked=Asked(0.625, None, 0.75),
     )
     # 4 accelerators for 3 days are 288 hours; a step takes 4 · 2 · 3 sequences of 512 tokens, of which 10⁹ are 81,380.2.
@@ -352,7 +352,7 @@ def served(question, **changes):
         "allowance": bytes_of(context=GIB), "allowance_reason": "as given", "largest_batch": 3,
         "prefill": Bounds(0.05, 0.25, 7, 8, "memory", 9, 10**10, 0.01, 0.02),
         "tokens": ((1, Bounds(0.002, 0.004, 7, 8, "memory", 9)), (2, Bounds(0.0025, 0.005, 7, 8, "links", 10))),
-        "batch_for_latency": None, "notes": ("a note",),
+        "batch_for_latency": None, "facts": ("a note",),
     }  # fmt: skip
     numbers |= changes
     numbers["unfilled_bytes"] = -question.length % question.page * numbers["cache_bytes_per_token"]
@@ -511,8 +511,8 @@ def test_a_chip_without_a_name_is_as_given():
 
 def test_what_helps_where_nothing_fits():
     advice = (
-        ServingAdvice("less (--weights int4)", {"weights": "int4"}, 1),
-        ServingAdvice("many more accelerators that each hold less of it (--count 12)", {"count": 12}, 1234),
+        ServingAdvice({"weights": "int4"}, 1),
+        ServingAdvice({"count": 12, "node": 1}, 1234, between_nodes=True),
     )
     over = served(
         ServingQuestion(MODELS["gpt2"], prompt=1000, output=500), largest_batch=0, advice=advice,
@@ -520,12 +520,12 @@ def test_what_helps_where_nothing_fits():
     )  # fmt: skip
     assert """
   it does not fit: 0.88 GiB too much for one sequence; what helps:
-  - less (--weights int4): then 1 sequence fits
-  - many more accelerators that each hold less of it (--count 12): then 1,234
-    sequences fit
+  - weights in int4 (--weights int4): then 1 sequence fits
+  - 12 accelerators (--count 12 --node 1, and --between-nodes with the rate of
+    their network): then 1,234 sequences fit
 at the""" in str(over)
     assert over.as_dict()["advice"][0] == {
-        "change": "less (--weights int4)", "changes": {"weights": "int4"}, "largest_batch": 1,
+        "change": "weights in int4 (--weights int4)", "changes": {"weights": "int4"}, "largest_batch": 1,
     }  # fmt: skip
 
 
