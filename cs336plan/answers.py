@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from cs336kit.predict.breakdown import Breakdown
+
 Answer = TypeVar("Answer")
 
 
@@ -15,13 +17,22 @@ class Row(NamedTuple, Generic[Answer]):
     words: str
     #: its value; None: the attribute of the answer, or of its question, that is called as the key
     value: Callable[[Answer], object] | None = None
+    #: what each number is, where there are several
+    parts: tuple[str, ...] = ()
+
+
+#: Of numbers that have two bounds.
+BOUNDS = ("lower", "upper")
 
 
 def plain_values(answer: Any, rows: Iterable[Row[Any]]) -> dict[str, object]:
     """The value of each row under its key: what --json prints."""
     found: dict[str, object] = {}
-    for key, _, value in rows:
-        found[key] = value(answer) if value else getattr(answer if hasattr(answer, key) else answer.question, key)
+    for key, _, value, parts in rows:
+        one = value(answer) if value else getattr(answer if hasattr(answer, key) else answer.question, key)
+        if isinstance(one, Breakdown):
+            one = dict(one.items())
+        found[key] = one if one is None or not parts else dict(zip(parts, one, strict=True))
     return found
 
 

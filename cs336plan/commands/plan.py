@@ -14,11 +14,11 @@ from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 from cs336plan.commands.model import model_of
-from cs336plan.training.answer import KEYS, SCHEMA
+from cs336plan.training.answer import KEYS, SCHEMA, Plan
 from cs336plan.training.explain import explained, formulas
 from cs336plan.training.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
-from cs336plan.training.plan import Plan, Question, plan
-from cs336plan.training.question import SHAPED_OPTIMIZERS, usual_sequence
+from cs336plan.training.plan import plan
+from cs336plan.training.question import SHAPED_OPTIMIZERS, Question, usual_sequence
 from cs336plan.training.sensitivity import sensitivity, sensitivity_text
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"

@@ -38,15 +38,14 @@ ROWS: tuple[Row["Served"], ...] = (
     Row("prompt", "tokens of a prompt"),
     Row("output", "tokens of an answer"),
     Row("chunk", "tokens of a prompt that one pass takes, at most the prompt", lambda a: a.question.pass_tokens),
-    Row("weight_bytes", "of one accelerator, by kind of parameter", lambda a: dict(a.weights.items())),
+    Row("weight_bytes", "of one accelerator, by kind of parameter", lambda a: a.weights),
     Row("cache_bytes", "of one sequence with prompt and answer"),
     Row("cache_bytes_per_token", "of one more token of a sequence"),
     Row("working_bytes", "of one pass of a prompt, beside what it leaves in the cache"),
     Row("logits_bytes", "of one sequence's logits, in bf16 and fp32"),
     Row("page_tokens", "tokens of a page of the cache", lambda a: a.question.page),
-    Row("page_waste_bytes", "{average, worst}: of a sequence's last page",
-        lambda a: dict(zip(("average", "worst"), a.page_waste, strict=True))),
-    Row("allowance_bytes", "bytes left free, by reason", lambda a: dict(a.allowance.items())),
+    Row("page_waste_bytes", "{average, worst}: of a sequence's last page", lambda a: a.page_waste, ("average", "worst")),
+    Row("allowance_bytes", "bytes left free, by reason", lambda a: a.allowance),
     Row("available_bytes", "memory of one accelerator", lambda a: a.chip.memory_bytes),
     Row("largest_batch", "sequences whose cache fits, 0 if not even one"),
     Row("prefill_seconds", "{least, most, bound, sent_bytes} of one prompt: if all overlaps, if nothing does, and which of "
@@ -55,7 +54,7 @@ ROWS: tuple[Row["Served"], ...] = (
         "fits}", lambda a: [_row(a, batch, bounds) for batch, bounds in a.tokens]),
     Row("latency", "seconds that a token may take, as given, or null"),
     Row("batch_for_latency", "{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
-        lambda a: a.batch_for_latency and dict(zip(("at_best", "if_nothing_overlaps"), a.batch_for_latency, strict=True))),
+        parts=("at_best", "if_nothing_overlaps")),
     Row("sustained", "{batch, tokens_per_second_most, tokens_per_second_least, requests_per_second_most, "
         "requests_per_second_least}: of output tokens where prompts arrive as answers end, over the whole answer; batch: the "
         "one asked for where it fits, else the largest that meets the latency or fits; null where no batch can be",

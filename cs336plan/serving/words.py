@@ -24,8 +24,8 @@ NOTES = {
     "heads copied": "each of the {heads} key/value heads is on {each} of the {count} accelerators, and counted on each: of what "
         "all {count} hold together, {cache_bytes} GiB of a sequence's cache and {weight_bytes} GiB of weights are copies",
     "routing": "each token chooses {chosen} of a layer's {experts} experts by chance: a step of {every:,} reads {read:,.0f} of "
-        "them on average. Tokens that shared them equally would read all {experts}; if all chose the same, {chosen}: a skewed router "
-        "reads fewer, so that a step can be faster than both bounds",
+        "them on average. Tokens that shared them equally would read all {experts}; if all chose the same, {chosen}: a skewed "
+        "router reads fewer, so that a step can be faster than both bounds",
     "one pass": "heads of {head_dim} have their scores written out, and a prompt is taken in one pass",
     "latents again": "each pass makes keys and values of what came before it from the latents again, in pieces of as many tokens",
 }  # fmt: skip

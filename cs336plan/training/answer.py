@@ -8,7 +8,7 @@ from cs336kit.predict.checks import finite_results
 from cs336kit.predict.chip import peak_of
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.wires import StepSeconds
-from cs336plan.answers import Note, Row, plain_values, sentences
+from cs336plan.answers import BOUNDS, Note, Row, plain_values, sentences
 from cs336plan.training import words
 from cs336plan.training.changes import Advice
 from cs336plan.training.memory import Asked
@@ -51,7 +51,7 @@ ROWS: tuple[Row["Plan"], ...] = (
     Row("product_rate", "share of the peak at which matrix products run: what `step_seconds` and everything from them assume"),
     Row("asked_product_rate",
         "{lower, upper}: product_rate of a run at `mfu`, if all overlaps and if nothing does; null: above 1",
-        lambda a: a.asked and _bounds((a.asked.lower, a.asked.upper))),
+        lambda a: a.asked and (a.asked.lower, a.asked.upper), BOUNDS),
     Row("peak_flops_per_second", "dense peak of matrix products, or null", lambda a: peak_of(a.chip)),
     Row("flops", "of the whole run without recomputation, or null"),
     Row("six_nd_flops", "6ND of the whole run: 6 × active parameters × tokens, or null"),
@@ -67,18 +67,18 @@ ROWS: tuple[Row["Plan"], ...] = (
         "likely is no bound, and adds what products wait for, while all else that is sent overlaps with them; compute has "
         "attention over all pairs, lower and bubble causal attention where it can be had; inside has rings that leave the node, "
         "too, where their hops inside it are the slower ones", lambda a: seconds_as_dict(a.seconds, a.causal)),
-    Row("step_mfu", "{lower, upper}: MFU of a run in steps of step_seconds, or null", lambda a: _bounds(a.step_mfu)),
+    Row("step_mfu", "{lower, upper}: MFU of a run in steps of step_seconds, or null", parts=BOUNDS),
     Row("tokens_per_second", "{lower, upper} of all accelerators: tokens of a step / step_seconds, not at mfu, or null",
-        lambda a: _bounds(a.tokens_per_second)),
-    Row("run_days", "{lower, upper}: steps of the tokens × step_seconds, or null", lambda a: _bounds(a.run_days)),
+        parts=BOUNDS),
+    Row("run_days", "{lower, upper}: steps of the tokens × step_seconds, or null", parts=BOUNDS),
     Row("wire_bytes", "bytes that one accelerator sends in a step, by collective and whether its ranks share a node, or null",
-        lambda a: None if a.wire is None else dict(a.wire.items())),
+        lambda a: a.wire),
     Row("link_bytes", "those of them that leave the node over the link of one accelerator, or null"),
-    Row("memory_bytes", "bytes by bucket at the peak of a step on one accelerator", lambda a: dict(a.memory.items())),
+    Row("memory_bytes", "bytes by bucket at the peak of a step on one accelerator", lambda a: a.memory),
     Row("peak_moment", "of the step, or null", lambda a: a.moment),
     Row("total_bytes", "sum of memory_bytes", lambda a: a.memory.total),
     Row("uneven_experts_bytes", "the same if all tokens chose the same experts, or null", lambda a: a.uneven),
-    Row("allowance_bytes", "bytes left free, by reason", lambda a: dict(a.allowance.items())),
+    Row("allowance_bytes", "bytes left free, by reason", lambda a: a.allowance),
     Row("available_bytes", "memory of one accelerator", lambda a: a.chip.memory_bytes),
     Row("fits", "whether total and allowance are within what is available; a number of parameters has no activations"),
     Row("advice", "list of {change, costs, slower}: cheapest first; slower is a fraction of time or null",
@@ -87,8 +87,8 @@ ROWS: tuple[Row["Plan"], ...] = (
     Row("accelerator_hours", "count × hours, or null"),
     Row("cost", "accelerator hours × the price given, or null"),
     Row("energy_kwh", "accelerator hours × the watts given, or null"),
-    Row("run_cost", "{lower, upper}: what run_days cost at the price given, or null", lambda a: _bounds(a.run_cost)),
-    Row("run_energy_kwh", "{lower, upper}: what run_days take at the watts given, or null", lambda a: _bounds(a.run_energy_kwh)),
+    Row("run_cost", "{lower, upper}: what run_days cost at the price given, or null", parts=BOUNDS),
+    Row("run_energy_kwh", "{lower, upper}: what run_days take at the watts given, or null", parts=BOUNDS),
     Row("layouts", "with --find, list of {layout, total_bytes, step_seconds, fits}: quickest first; else null", lambda a: None),
     Row("largest_batch", "with --largest-batch, sequences of the largest micro-batch that fits, 0 if not even one; else null",
         lambda a: None),
@@ -255,10 +255,6 @@ class Plan:
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON, under the names of KEYS: counts are ints, bytes are bytes, days a float."""
         return plain_values(self, ROWS)
-
-
-def _bounds(values: tuple[float | None, float | None] | None) -> dict[str, float | None] | None:
-    return values and dict(zip(("lower", "upper"), values, strict=True))
 
 
 def seconds_as_dict(seconds: StepSeconds | None, causal: StepSeconds | None = None) -> dict[str, float] | None:

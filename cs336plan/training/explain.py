@@ -12,6 +12,7 @@ from cs336kit.predict.training import peak_moments, step_peak
 from cs336kit.predict.words import duration, folded, size
 from cs336plan.training import memory as of
 from cs336plan.training.answer import Plan
+from cs336plan.training.question import step_program
 from cs336plan.training.step import links
 
 #: How many components of the saved bytes are named individually.
@@ -160,9 +161,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     options = of.step_options(q)
     among = stages(q.config, q.placed)
     stage = max(among, key=lambda each: step_peak(**options, stage=each).total)
-    kept = saved_activation_bytes(
-        q.config, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, stage=stage, **of.step_program(q),
-    )  # fmt: skip
+    kept = saved_activation_bytes(q.config, stage=stage, **step_program(q))
     at_the_end = f"{size(kept.total)} GiB when the forward pass ends"
     if q.placed.pp > 1:
         many = q.placed.in_flight(stage)

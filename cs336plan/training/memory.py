@@ -46,8 +46,7 @@ def flavour(q: Question, chip: Accelerator) -> str:
 def step_options(q: Question) -> dict[str, Any]:
     """The arguments of `step_peak` and `peak_moments` for a settled question about a configuration."""
     return {
-        "config": q.config, "batch": q.batch, "sequence": q.sequence, "layout": q.placed, "optimizer": q.optimizer,
-        "fused": q.fused, **step_program(q),
+        "config": q.config, "optimizer": q.optimizer, "fused": q.fused, **step_program(q),
     }  # fmt: skip
 
 
@@ -184,19 +183,14 @@ def asked_of_products(q: Question, chip: Accelerator) -> Asked | None:
     )
 
 
-def _can_be_causal(q: Question) -> bool:
-    """Whether attention can leave pairs out: not if it is written out, and transformers' modules are counted over all pairs."""
-    return q.attention != "eager" and q.flavour == "course"
-
-
 def causal_seconds(q: Question, chip: Accelerator) -> StepSeconds | None:
     """The seconds of a step if attention leaves out what a causal mask hides; None if it computes all pairs."""
-    return _seconds(q, chip, causal=True) if _can_be_causal(q) else None
+    return _seconds(q, chip, causal=True) if q.can_be_causal else None
 
 
 def causal_saving(q: Question) -> float:
     """The share of a pass's FLOPs that causal attention leaves out, if it can."""
-    if q.config is None or not _can_be_causal(q):
+    if q.config is None or not q.can_be_causal:
         return 0.0
     return 1 - pass_flops(q, causal=True).total / pass_flops(q).total
 
@@ -210,7 +204,7 @@ def link_bytes(q: Question) -> int | None:
 
 def _step_size(q: Question) -> dict[str, Any]:
     """The arguments that `communication` and `step_seconds` share, besides the model."""
-    return {"layout": q.placed, "batch": q.batch, "sequence": q.sequence, "node": q.per_node, **step_program(q)}
+    return {"node": q.per_node, **step_program(q)}
 
 
 def _seconds(q: Question, chip: Accelerator, **changes: Any) -> StepSeconds:

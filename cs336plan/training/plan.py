@@ -46,6 +46,8 @@ def plan(question: Question) -> Plan:
     sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
     advised = () if fits else advice(q, what)
+    each = of.largest_bytes_per_parameter(q)
+    largest = largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
     notes = _notes(
         q, given=question.attention is not None, together=memory.total, why=why, bounded=seconds is not None,
         seen=days is not None or (seconds is not None and q.count > 1),
@@ -54,7 +56,7 @@ def plan(question: Question) -> Plan:
         question=q, chip=what, parameters=P, trainable=of.trainable(q) if q.config else None, flops=flops,
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if q.config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
-        advice=advised, largest_model=_largest(q, room),
+        advice=advised, largest_model=largest,
         flavour=of.flavour(q, what), facts=(*sourced, *notes),
         layouts_may_fit=not fits and layouts_may_fit(q, advised), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
@@ -104,13 +106,6 @@ def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
     count -= count > 1 and _days(q, flops, count - 1, peak) <= q.within_days  # the quotient is rounded
     node = q.node_for(count)
     return count if count <= node else -(-count // node) * node
-
-
-def _largest(q: Question, room: int) -> int:
-    """Parameters that fit in the optimizer's step."""
-    return largest_model(
-        q.count, memory_bytes=room, bytes_per_parameter=of.largest_bytes_per_parameter(q), sharded=q.sharded
-    )
 
 
 def _notes(q: Question, *, given: bool, together: int, why: Note | None, seen: bool, bounded: bool) -> Iterator[Note]:

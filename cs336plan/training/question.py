@@ -124,6 +124,11 @@ class Question:
         return self.batch and self.batch * self.passes * self.placed.data_ranks
 
     @property
+    def can_be_causal(self) -> bool:
+        """Whether attention can leave pairs out: not written out, nor of transformers' modules, which count all pairs."""
+        return self.attention != "eager" and self.flavour == "course"
+
+    @property
     def per_node(self) -> int:
         """Accelerators of a node: as given, or as the table has them."""
         return self.node_for(self.count)
@@ -198,12 +203,11 @@ def writes_scores(q: Question) -> bool:
     """Whether torch's fused function has no kernel for these heads and writes out scores, while another kernel would not."""
     if q.config is None or q.attention != "sdpa" or q.flavour != "course":
         return False
-    size: dict[str, Any] = {"batch": q.batch, "sequence": q.sequence, "layout": q.placed}
     try:
-        program(q.config, **size, **step_program(q) | {"attention": "flash_attention"})
+        program(q.config, **step_program(q) | {"attention": "flash_attention"})
     except ValueError:  # a precision, a device or heads that no such kernel supports
         return False
-    walked = program(q.config, **size, **step_program(q))
+    walked = program(q.config, **step_program(q))
     return any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
 
 
@@ -213,10 +217,10 @@ def trained(q: Question) -> dict[str, Any]:
 
 
 def step_program(q: Question) -> dict[str, Any]:
-    """The options of `predict.program` for a pass of a settled question, besides model, batch, sequence and layout."""
+    """The options of `predict.program` for a pass of a settled question about a configuration."""
     return {
-        "precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks,
-        "device": q.device, "flavour": q.flavour, **trained(q),
+        "batch": q.batch, "sequence": q.sequence, "layout": q.placed, "precision": q.precision, "attention": q.attention,
+        "checkpointing": q.checkpointing, "chunks": q.chunks, "device": q.device, "flavour": q.flavour, **trained(q),
     }  # fmt: skip
 
 
