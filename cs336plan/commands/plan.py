@@ -180,12 +180,14 @@ def answered(arguments: list[str]) -> Answered:
     """What the command says to these words."""
     question, asked = _question(arguments)
     answer = plan(before_layouts(question) if asked["find"] else question)
-    if question.config:
-        facts = (*answer.facts, *question.config.notes, *batch_note(answer.question, question.global_batch))
-        answer = dataclasses.replace(answer, facts=facts)
-    if asked["find"]:  # where layouts are looked for, nothing asks to
+    facts = (*answer.facts, *(question.config.notes if question.config else ()))
+    layouts = None
+    if asked["find"]:
+        facts = (*facts, *batch_note(answer.question, question.global_batch))
+        # Where layouts are looked for, nothing asks to.
         answer = dataclasses.replace(answer, layouts_may_fit=False)
-    layouts = found(answer, global_batch=question.global_batch) if asked["find"] else None
+        layouts = found(answer, global_batch=question.global_batch)
+    answer = dataclasses.replace(answer, facts=facts)
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 
 

@@ -181,7 +181,8 @@ def _with_shape(q: Question, config: TransformerConfig) -> Question:
     sequence = usual_sequence(config) if q.sequence is None else q.sequence
     batch, sequence = check_sizes(config, batch=1 if q.batch is None else q.batch, sequence=sequence)
     q = replace(q, batch=batch, sequence=sequence, lora_targets=_targets(q, config))
-    _check_frozen(q, config)
+    if q.frozen:
+        _check_frozen(q, config)
     q = _with_passes(_with_layout(q, config))
     q = replace(q, attention=q.attention or usual_attention(q))
     if q.tokens is None and q.steps is not None:
@@ -204,11 +205,14 @@ def writes_scores(q: Question) -> bool:
     if q.config is None or q.attention != "sdpa" or q.flavour != "course":
         return False
     try:
-        program(q.config, **step_program(q) | {"attention": "flash_attention"})
-    except ValueError:  # a precision, a device or heads that no such kernel supports
+        walked = program(q.config, **step_program(q))
+        written = any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
+        if written:
+            program(q.config, **step_program(q) | {"attention": "flash_attention"})
+    except ValueError:
+        # A precision, a device or heads that no such kernel supports; or a run that cannot be, as its peak will say.
         return False
-    walked = program(q.config, **step_program(q))
-    return any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
+    return written
 
 
 def trained(q: Question) -> dict[str, Any]:
@@ -269,7 +273,7 @@ def _check_frozen(q: Question, config: TransformerConfig) -> None:
     for name in q.frozen:
         known("component", name, components)
     # A tied head has no parameters of its own.
-    if q.frozen and set(components) <= set(q.frozen):
+    if set(components) <= set(q.frozen):
         raise ValueError("every component is frozen, so there is nothing to train: leave one out of frozen")
 
 
