@@ -1,6 +1,6 @@
 """What answers are made of, about training and about serving alike: quantities by rows, and notes that are facts."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from cs336kit.predict.breakdown import Breakdown
@@ -19,6 +19,8 @@ class Row(NamedTuple, Generic[Answer]):
     value: Callable[[Answer], object] | None = None
     #: what each number is, where there are several
     parts: tuple[str, ...] = ()
+    #: names and formulas with their numbers, of this quantity and of what leads to it or follows from it alone
+    explained: Callable[[Answer], Iterable[tuple[str, str]]] | None = None
 
 
 #: Of numbers that have two bounds.
@@ -28,12 +30,17 @@ BOUNDS = ("lower", "upper")
 def plain_values(answer: Any, rows: Iterable[Row[Any]]) -> dict[str, object]:
     """The value of each row under its key: what --json prints."""
     found: dict[str, object] = {}
-    for key, _, value, parts in rows:
+    for key, _, value, parts, _ in rows:
         one = value(answer) if value else getattr(answer if hasattr(answer, key) else answer.question, key)
         if isinstance(one, Breakdown):
             one = dict(one.items())
         found[key] = one if one is None or not parts else dict(zip(parts, one, strict=True))
     return found
+
+
+def explained(answer: Any, rows: Iterable[Row[Any]]) -> Iterator[tuple[str, str]]:
+    """Where the numbers come from, in the order of the rows: each quantity's name and its formula."""
+    return ((name, formula) for row in rows if row.explained for name, formula in row.explained(answer))
 
 
 class Note(NamedTuple):

@@ -14,12 +14,12 @@ from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 from cs336plan.commands.model import model_of
-from cs336plan.training.answer import KEYS, SCHEMA, Plan
-from cs336plan.training.explain import explained, formulas
+from cs336plan.training.answer import KEYS, SCHEMA, Plan, formulas
 from cs336plan.training.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
 from cs336plan.training.plan import plan
 from cs336plan.training.question import SHAPED_OPTIMIZERS, Question, usual_sequence
 from cs336plan.training.sensitivity import sensitivity, sensitivity_text
+from cs336plan.training.text import explanations
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"
 _FP8 = "for matrix products in fp8 give their peak, such as --peak 1979TFLOPs"
@@ -170,7 +170,7 @@ class Answered:
         if self.layouts is not None:
             parts.append(found_text(self.plan, self.layouts))
         if self.asked["explain"]:
-            parts.append(explained(self.plan))
+            parts.append(explanations(self.plan))
         if self.asked["sensitivity"]:
             parts.append(sensitivity_text(self.plan))
         return "\n\n".join(parts)

@@ -8,8 +8,8 @@ from cs336kit.predict.checks import finite_results
 from cs336kit.predict.chip import peak_of
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.wires import StepSeconds
-from cs336plan.answers import BOUNDS, Note, Row, plain_values, sentences
-from cs336plan.training import words
+from cs336plan.answers import BOUNDS, Note, Row, explained, plain_values, sentences
+from cs336plan.training import explain, words
 from cs336plan.training.changes import Advice
 from cs336plan.training.memory import Asked
 from cs336plan.training.question import Question
@@ -23,7 +23,7 @@ ROWS: tuple[Row["Plan"], ...] = (
     Row("schema", f"{SCHEMA}; raised when a key changes its meaning or goes", lambda a: SCHEMA),
     Row("command", '"plan"', lambda a: "plan"),
     Row("model", "name as given", lambda a: a.question.name),
-    Row("parameters", "of the whole model"),
+    Row("parameters", "of the whole model", explained=explain.parameters),
     Row("active_parameters", "those that take part for one token: fewer in a mixture of experts"),
     Row("trainable_parameters", "those that get gradients; null for a number of parameters", lambda a: a.trainable),
     Row("device", "whose rules for what an operation keeps: cuda or cpu"),
@@ -56,7 +56,7 @@ ROWS: tuple[Row["Plan"], ...] = (
     Row("flops", "of the whole run without recomputation, or null"),
     Row("six_nd_flops", "6ND of the whole run: 6 × active parameters × tokens, or null"),
     Row("recomputed_fraction", "what checkpointing and chunks compute again, per FLOP of the run", lambda a: a.recomputed),
-    Row("days", "of the whole run at the MFU, or null"),
+    Row("days", "of the whole run at the MFU, or null", explained=explain.time),
     Row("mfu_step_seconds", "of one optimizer step at the MFU, or null", lambda a: a.mfu_seconds),
     Row("mfu_tokens_per_second", "of all accelerators at the MFU, or null"),
     Row("within_days", "days that the run may take, as given, or null"),
@@ -66,7 +66,8 @@ ROWS: tuple[Row["Plan"], ...] = (
         "{lower, upper, likely, compute, inside, between, bubble} of one optimizer step at product_rate, or null: "
         "likely is no bound, and adds what products wait for, while all else that is sent overlaps with them; compute has "
         "attention over all pairs, lower and bubble causal attention where it can be had; inside has rings that leave the node, "
-        "too, where their hops inside it are the slower ones", lambda a: seconds_as_dict(a.seconds, a.causal)),
+        "too, where their hops inside it are the slower ones", lambda a: seconds_as_dict(a.seconds, a.causal),
+        explained=explain.step),
     Row("step_mfu", "{lower, upper}: MFU of a run in steps of step_seconds, or null", parts=BOUNDS),
     Row("tokens_per_second", "{lower, upper} of all accelerators: tokens of a step / step_seconds, not at mfu, or null",
         parts=BOUNDS),
@@ -74,13 +75,15 @@ ROWS: tuple[Row["Plan"], ...] = (
     Row("wire_bytes", "bytes that one accelerator sends in a step, by collective and whether its ranks share a node, or null",
         lambda a: a.wire),
     Row("link_bytes", "those of them that leave the node over the link of one accelerator, or null"),
-    Row("memory_bytes", "bytes by bucket at the peak of a step on one accelerator", lambda a: a.memory),
+    Row("memory_bytes", "bytes by bucket at the peak of a step on one accelerator", lambda a: a.memory,
+        explained=explain.buckets),
     Row("peak_moment", "of the step, or null", lambda a: a.moment),
     Row("total_bytes", "sum of memory_bytes", lambda a: a.memory.total),
     Row("uneven_experts_bytes", "the same if all tokens chose the same experts, or null", lambda a: a.uneven),
-    Row("allowance_bytes", "bytes left free, by reason", lambda a: a.allowance),
+    Row("allowance_bytes", "bytes left free, by reason", lambda a: a.allowance, explained=explain.allowance),
     Row("available_bytes", "memory of one accelerator", lambda a: a.chip.memory_bytes),
-    Row("fits", "whether total and allowance are within what is available; a number of parameters has no activations"),
+    Row("fits", "whether total and allowance are within what is available; a number of parameters has no activations",
+        explained=explain.fits),
     Row("advice", "list of {change, costs, slower}: cheapest first; slower is a fraction of time or null",
         lambda a: [{"change": one.change, "costs": one.costs, "slower": one.slower} for one in a.advice]),
     Row("largest_model", "parameters that fit with gradients, states and temporary tensors of the optimizer's step"),
@@ -255,6 +258,14 @@ class Plan:
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON, under the names of KEYS: counts are ints, bytes are bytes, days a float."""
         return plain_values(self, ROWS)
+
+
+def formulas(plan: Plan) -> dict[str, str]:
+    """Quantity → its formula with numbers; several formulas of one quantity follow each other."""
+    rows: dict[str, str] = {}
+    for name, formula in explained(plan, ROWS):
+        rows[name] = f"{rows[name]}; {formula}" if name in rows else formula
+    return rows
 
 
 def seconds_as_dict(seconds: StepSeconds | None, causal: StepSeconds | None = None) -> dict[str, float] | None:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.walked import walked
 from cs336kit.predict.breakdown import Breakdown
-from cs336plan.answers import BOUNDS, Note, Row, plain_values, sentences
+from cs336plan.answers import BOUNDS, Note, Row, explained, plain_values, sentences
 from cs336plan.serving import serve
 from cs336plan.serving import words as of_serving
 from cs336plan.training import find, memory, plan
@@ -26,6 +26,14 @@ def test_a_row_is_a_function_an_attribute_or_a_field_of_the_question():
     assert plain_values(answer, rows) == {
         "twice": 5.0, "days": 2.5, "count": 4, "held": {"weights": 3}, "span": {"lower": 1, "upper": 2}, "none": None,
     }  # fmt: skip
+
+
+def test_the_rows_that_explain_themselves_do_so_in_order():
+    rows = (
+        Row("a", "", explained=lambda answer: [("a", f"{answer} + 1"), ("b", "2")]), Row("b", ""),
+        Row("c", "", explained=lambda answer: [("a", "3")]),
+    )  # fmt: skip
+    assert list(explained(7, rows)) == [("a", "7 + 1"), ("b", "2"), ("a", "3")]
 
 
 def test_a_note_says_bytes_in_gib_and_shares_in_per_cent_and_a_sentence_is_left_alone():

@@ -14,8 +14,8 @@ from cs336kit.predict.words import amount, duration, folded, row, short, size
 from cs336plan import Plan, Question, ServingQuestion
 from cs336plan.serving.answer import Served, ServingAdvice
 from cs336plan.serving.text import milliseconds
-from cs336plan.training.explain import _step as _steps
-from cs336plan.training.explain import formulas
+from cs336plan.training.answer import formulas
+from cs336plan.training.explain import step as _steps
 from cs336plan.training.find import found_text
 from cs336plan.training.memory import Asked
 from cs336plan.training.sensitivity import Change
