@@ -3,10 +3,10 @@
 P parameters · B batch · S sequence. Everything is per replica: one model on one device, unless a layout says otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from cs336kit.predict.accounting import saved_activation_bytes
 from cs336kit.predict.allocator import BLOCK_BYTES
@@ -24,6 +24,7 @@ from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import PrecisionPolicy
 from cs336kit.predict.transformer import TransformerConfig
 
+T = TypeVar("T")
 #: Buckets that sharding (ZeRO stage 3, FSDP) splits over all ranks.
 SHARDED = ("parameters", "gradients", "optimizer state", "master weights")
 
@@ -301,6 +302,12 @@ def largest(fits: Callable[[int], bool], limit: int | None = None) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def first(values: Sequence[T], holds: Callable[[T], bool]) -> T | None:
+    """The first value that holds, None if none does. If a value holds, every later one has to hold, too."""
+    number = largest(lambda last: holds(values[-last]), len(values))
+    return values[-number] if number else None
 
 
 def _affine(config: TransformerConfig, sequence: int, options: dict[str, Any]) -> tuple[int, int]:

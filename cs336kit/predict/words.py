@@ -1,8 +1,6 @@
 """Numbers and sentences as an answer shows them in a terminal of 80 columns."""
 
-from collections.abc import Callable, Mapping
 from textwrap import wrap
-from typing import Any
 
 _GIB = 2**30
 #: Width of a terminal, in columns.
@@ -13,14 +11,6 @@ def folded(sentence: str, *, indent: str = "", first: str | None = None) -> list
     """A sentence in lines of a terminal, with those after the first one indented."""
     first = indent if first is None else first
     return wrap(sentence, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def plain_values(answer: Any, rows: Mapping[str, tuple[str, Callable[[Any], object] | None]]) -> dict[str, object]:
-    """The value of each key, whose row has its meaning and a function; None: what is called so in the answer or its question."""
-    found: dict[str, object] = {}
-    for key, (_, value) in rows.items():
-        found[key] = value(answer) if value else getattr(answer if hasattr(answer, key) else answer.question, key)
-    return found
 
 
 def size(value: int) -> str:

@@ -14,12 +14,12 @@ from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 from cs336plan.commands.model import model_of
-from cs336plan.training.answer import KEYS, SCHEMA
-from cs336plan.training.explain import explained, formulas
+from cs336plan.training.answer import KEYS, SCHEMA, Plan, formulas
 from cs336plan.training.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
-from cs336plan.training.plan import Plan, Question, plan
-from cs336plan.training.question import SHAPED_OPTIMIZERS, usual_sequence
+from cs336plan.training.plan import plan
+from cs336plan.training.question import SHAPED_OPTIMIZERS, Question, usual_sequence
 from cs336plan.training.sensitivity import sensitivity, sensitivity_text
+from cs336plan.training.text import explanations
 
 PURPOSE = "time, memory and cost of a training or fine-tuning run"
 _FP8 = "for matrix products in fp8 give their peak, such as --peak 1979TFLOPs"
@@ -169,7 +169,7 @@ class Answered:
         if self.layouts is not None:
             parts.append(found_text(self.plan, self.layouts))
         if self.asked["explain"]:
-            parts.append(explained(self.plan))
+            parts.append(explanations(self.plan))
         if self.asked["sensitivity"]:
             parts.append(sensitivity_text(self.plan))
         return "\n\n".join(parts)
@@ -179,12 +179,14 @@ def answered(arguments: list[str]) -> Answered:
     """What the command says to these words."""
     question, asked = _question(arguments)
     answer = plan(before_layouts(question) if asked["find"] else question)
-    if question.config:
-        notes = (*answer.notes, *question.config.notes, *batch_note(answer.question, question.global_batch))
-        answer = dataclasses.replace(answer, notes=notes)
-    if asked["find"]:  # where layouts are looked for, nothing asks to
-        answer = dataclasses.replace(answer, other_layouts="")
-    layouts = found(answer, global_batch=question.global_batch) if asked["find"] else None
+    facts = (*answer.facts, *(question.config.notes if question.config else ()))
+    layouts = None
+    if asked["find"]:
+        facts = (*facts, *batch_note(answer.question, question.global_batch))
+        # Where layouts are looked for, nothing asks to.
+        answer = dataclasses.replace(answer, layouts_may_fit=False)
+        layouts = found(answer, global_batch=question.global_batch)
+    answer = dataclasses.replace(answer, facts=facts)
     return Answered(answer, asked, layouts, largest_batch(answer) if asked["largest_batch"] else None)
 
 

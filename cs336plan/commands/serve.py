@@ -96,7 +96,7 @@ def run(arguments: list[str]) -> int:
         raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")
     model = _of_length(model, values)
     answer = serve(ServingQuestion(model=model, name=name, **values))
-    answer = dataclasses.replace(answer, notes=(*answer.notes, *model.notes))
+    answer = dataclasses.replace(answer, facts=(*answer.facts, *model.notes))
     print(json.dumps(answer.as_dict(), indent=2) if as_json else answer)
     return 0
 

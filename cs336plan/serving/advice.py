@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +12,7 @@ from cs336kit.predict.decoding.load import chip_of
 from cs336kit.predict.decoding.memory import weights
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.layouts import divisors
+from cs336kit.predict.training import first
 from cs336plan.serving.answer import Served, ServingAdvice, memory_fields
 from cs336plan.serving.question import ServingQuestion, settled
 
@@ -107,10 +109,14 @@ def _node(q: ServingQuestion, count: int) -> int | None:
 def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
     """The smallest changes of these fields that suffice together, or None if even the largest do not."""
     changes = {name: options[name][-1] for name in names}
-    if not _holds(answer, changes):
-        return None
+
+    def holds(name: str, value: object) -> bool:
+        return _holds(answer, changes | {name: value}) > 0
+
     for name in changes:
-        changes[name] = next(value for value in options[name] if _holds(answer, {**changes, name: value}))
+        if (least := first(options[name], partial(holds, name))) is None:
+            return None
+        changes[name] = least
     return changes
 
 
@@ -122,19 +128,10 @@ def _holds(answer: Served, changes: dict[str, Any]) -> int:
 
 
 def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:
-    words = {
-        "weights": "weights in {0} (--weights {0})",
-        "cache": "a cache in {0} (--cache {0})",
-        "count": "{0} accelerators (--count {0}%s)",
-        "chunk": "passes of {0:,} tokens of a prompt (--chunk {0})",
-        "prompt": "prompts of {0:,} tokens (--prompt {0})",
-        "output": "answers of {0:,} tokens (--output {0})",
-    }
-    q = answer.question
-    alone: dict[str, Any] = {}
-    if "count" in changes and (node := _node(q, changes["count"])) != q.node:
-        alone = {"node": node}
-    far = "count" in changes and changes["count"] > replace(q, **changes, **alone).per_node and q.between_nodes is None
-    words["count"] %= " --node 1" * bool(alone) + ", and --between-nodes with the rate of their network" * far
-    change = " and ".join(words[name].format(value) for name, value in changes.items())
-    return ServingAdvice(change, changes | alone, _holds(answer, changes))
+    """These changes, with how many sequences fit after them."""
+    q, fit = answer.question, _holds(answer, changes)
+    if "count" not in changes:
+        return ServingAdvice(changes, fit)
+    alone: dict[str, Any] = {} if (node := _node(q, changes["count"])) == q.node else {"node": node}
+    far = changes["count"] > replace(q, **changes, **alone).per_node and q.between_nodes is None
+    return ServingAdvice(changes | alone, fit, between_nodes=far)

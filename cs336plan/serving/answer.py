@@ -1,7 +1,6 @@
 """The answer to a question about serving, its price, and its plain values."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cs336kit.predict.accounting import active_parameters
@@ -12,76 +11,81 @@ from cs336kit.predict.decoding.load import packing_of
 from cs336kit.predict.decoding.memory import ServedBytes, served_bytes
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.packed import packing_called
-from cs336kit.predict.words import plain_values
+from cs336plan.answers import Note, Row, plain_values, sentences
+from cs336plan.serving import words
 from cs336plan.serving.question import ServingQuestion
 
 #: Raised whenever a key of the JSON output changes its meaning or is removed.
 SCHEMA = 3
-#: Every key of `cs336kit serve --json` in order, with its meaning and its value; None: the attribute of the answer, or of its
-#: question, that is called so. A key that does not apply is null.
-_ROWS: dict[str, tuple[str, Callable[["Served"], object] | None]] = {
-    "schema": (f"{SCHEMA}; raised when a key changes its meaning or goes", lambda a: SCHEMA),
-    "command": ('"serve"', lambda a: "serve"),
-    "model": ("name as given", lambda a: a.question.name),
-    "parameters": ("of the whole model", None),
-    "active_parameters": ("those that take part in one token: of a mixture's experts, the ones it visits", None),
-    "accelerator": ('name of the table, or "given"', lambda a: a.chip.name),
-    "count": ("accelerators that divide every layer among them (tensor parallel)", None),
-    "peak_flops_per_second": ("dense peak of the products", lambda a: peak_of(a.chip)),
-    "bandwidth_bytes_per_second": ("of the accelerator's memory", lambda a: a.question.bandwidth or a.chip.bandwidth),
-    "efficiency": ("share of that peak and of that bandwidth at which all times are, 1 if not given", None),
-    "weights": ("type of the served weights", lambda a: a.question.weights),
-    "published_weights": ("type in which the model is published, or null where it is not known",
+#: Every quantity of `cs336kit serve --json` in order. One that does not apply is null.
+ROWS: tuple[Row["Served"], ...] = (
+    Row("schema", f"{SCHEMA}; raised when a key changes its meaning or goes", lambda a: SCHEMA),
+    Row("command", '"serve"', lambda a: "serve"),
+    Row("model", "name as given", lambda a: a.question.name),
+    Row("parameters", "of the whole model"),
+    Row("active_parameters", "those that take part in one token: of a mixture's experts, the ones it visits"),
+    Row("accelerator", 'name of the table, or "given"', lambda a: a.chip.name),
+    Row("count", "accelerators that divide every layer among them (tensor parallel)"),
+    Row("peak_flops_per_second", "dense peak of the products", lambda a: peak_of(a.chip)),
+    Row("bandwidth_bytes_per_second", "of the accelerator's memory", lambda a: a.question.bandwidth or a.chip.bandwidth),
+    Row("efficiency", "share of that peak and of that bandwidth at which all times are, 1 if not given"),
+    Row("weights", "type of the served weights", lambda a: a.question.weights),
+    Row("published_weights", "type in which the model is published, or null where it is not known",
         lambda a: a.question.config.stored or None),
-    "bits_per_weight": ("of a packed matrix with its scales, or null",
+    Row("bits_per_weight", "of a packed matrix with its scales, or null",
         lambda a: getattr(packing_called(packing_of(a.question.stored)), "bits_per_weight", None)),
-    "cache": ("type of the cache's elements", None),
-    "prompt": ("tokens of a prompt", None),
-    "output": ("tokens of an answer", None),
-    "chunk": ("tokens of a prompt that one pass takes, at most the prompt", lambda a: a.question.pass_tokens),
-    "weight_bytes": ("of one accelerator, by kind of parameter", lambda a: dict(a.weights.items())),
-    "cache_bytes": ("of one sequence with prompt and answer", None),
-    "cache_bytes_per_token": ("of one more token of a sequence", None),
-    "working_bytes": ("of one pass of a prompt, beside what it leaves in the cache", None),
-    "logits_bytes": ("of one sequence's logits, in bf16 and fp32", None),
-    "page_tokens": ("tokens of a page of the cache", lambda a: a.question.page),
-    "page_waste_bytes": ("{average, worst}: of a sequence's last page",
-        lambda a: dict(zip(("average", "worst"), a.page_waste, strict=True))),
-    "allowance_bytes": ("bytes left free, by reason", lambda a: dict(a.allowance.items())),
-    "available_bytes": ("memory of one accelerator", lambda a: a.chip.memory_bytes),
-    "largest_batch": ("sequences whose cache fits, 0 if not even one", None),
-    "prefill_seconds": ("{least, most, bound, sent_bytes} of one prompt: if all overlaps, if nothing does, and which of "
+    Row("cache", "type of the cache's elements"),
+    Row("prompt", "tokens of a prompt"),
+    Row("output", "tokens of an answer"),
+    Row("chunk", "tokens of a prompt that one pass takes, at most the prompt", lambda a: a.question.pass_tokens),
+    Row("weight_bytes", "of one accelerator, by kind of parameter", lambda a: a.weights),
+    Row("cache_bytes", "of one sequence with prompt and answer"),
+    Row("cache_bytes_per_token", "of one more token of a sequence"),
+    Row("working_bytes", "of one pass of a prompt, beside what it leaves in the cache"),
+    Row("logits_bytes", "of one sequence's logits, in bf16 and fp32"),
+    Row("page_tokens", "tokens of a page of the cache", lambda a: a.question.page),
+    Row("page_waste_bytes", "{average, worst}: of a sequence's last page", lambda a: a.page_waste, ("average", "worst")),
+    Row("allowance_bytes", "bytes left free, by reason", lambda a: a.allowance),
+    Row("available_bytes", "memory of one accelerator", lambda a: a.chip.memory_bytes),
+    Row("largest_batch", "sequences whose cache fits, 0 if not even one"),
+    Row("prefill_seconds", "{least, most, bound, sent_bytes} of one prompt: if all overlaps, if nothing does, and which of "
         "memory, compute and links the first is", lambda a: _seconds(a.prefill)),
-    "tokens": ("list of {batch, least, most, bound, sent_bytes, tokens_per_second_most, tokens_per_second_least, total_bytes, "
+    Row("tokens", "list of {batch, least, most, bound, sent_bytes, tokens_per_second_most, tokens_per_second_least, total_bytes, "
         "fits}", lambda a: [_row(a, batch, bounds) for batch, bounds in a.tokens]),
-    "latency": ("seconds that a token may take, as given, or null", None),
-    "batch_for_latency": ("{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
-        lambda a: a.batch_for_latency and dict(zip(("at_best", "if_nothing_overlaps"), a.batch_for_latency, strict=True))),
-    "sustained": ("{batch, tokens_per_second_most, tokens_per_second_least, requests_per_second_most, "
+    Row("latency", "seconds that a token may take, as given, or null"),
+    Row("batch_for_latency", "{at_best, if_nothing_overlaps}: largest batches within the latency, or null",
+        parts=("at_best", "if_nothing_overlaps")),
+    Row("sustained", "{batch, tokens_per_second_most, tokens_per_second_least, requests_per_second_most, "
         "requests_per_second_least}: of output tokens where prompts arrive as answers end, over the whole answer; batch: the "
         "one asked for where it fits, else the largest that meets the latency or fits; null where no batch can be",
         lambda a: a.sustained and _throughput(a.sustained, a.question.output_tokens)),
-    "cost_per_million_tokens": ("{least, most, batch, decoding, prompts}: a million output tokens with their prompts, from the "
+    Row("cost_per_million_tokens",
+        "{least, most, batch, decoding, prompts}: a million output tokens with their prompts, from the "
         "price given, and the {least, most} of both parts, averaged over the answer, at best of prompts together; batch: that "
         "of sustained; null without a price, or where no batch can be", lambda a: a.cost and _cost(a.cost)),
-    "advice": ("list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in "
+    Row("advice", "list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in "
         "words and as options with their values, and the sequences that fit then",
-        lambda a: [asdict(one) for one in a.advice]),
-    "notes": ("sentences about numbers that are not exact", lambda a: list(a.notes)),
-}  # fmt: skip
-KEYS = {key: meaning for key, (meaning, _) in _ROWS.items()}
+        lambda a: [{"change": one.change, "changes": one.changes, "largest_batch": one.largest_batch} for one in a.advice]),
+    Row("notes", "sentences about numbers that are not exact", lambda a: list(a.notes)),
+)  # fmt: skip
+KEYS = {row.key: row.words for row in ROWS}
 
 
 @dataclass(frozen=True)
 class ServingAdvice:
     """One change, or several together, that makes at least one sequence fit."""
 
-    #: in words, with the options of the command
-    change: str
     #: fields of the question and their new values
     changes: dict[str, Any]
     #: sequences that fit then
     largest_batch: int
+    #: whether the rate between nodes is needed, too, and not given
+    between_nodes: bool = False
+
+    @property
+    def change(self) -> str:
+        """In words, with the options of the command."""
+        return words.change(self)
 
     def __str__(self) -> str:
         sequences = "1 sequence fits" if self.largest_batch == 1 else f"{self.largest_batch:,} sequences fit"
@@ -120,11 +124,17 @@ class Served(ServedBytes):
     tokens: tuple[tuple[int, Bounds], ...]
     #: (at best, if nothing overlaps): the largest batch whose token takes no more than the latency asked for
     batch_for_latency: tuple[int, int] | None
-    notes: tuple[str, ...]
+    #: facts about numbers that are not exact; sentences where the kit says them of the chip or of the model
+    facts: tuple[Note | str, ...]
     #: seconds of a token at `sustained_batch`, averaged over the answer: at best, and if nothing overlaps
     average: tuple[float, float] | None = None
     #: if not one sequence fits: changes that were tried and make it fit
     advice: tuple[ServingAdvice, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The facts as sentences."""
+        return sentences(self.facts, words.NOTES)
 
     @property
     def page_waste(self) -> tuple[float, int]:
@@ -186,7 +196,7 @@ class Served(ServedBytes):
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON, under the names of KEYS."""
-        return plain_values(self, _ROWS)
+        return plain_values(self, ROWS)
 
 
 def _row(answer: Served, batch: int, bounds: Bounds) -> dict[str, object]:

@@ -8,6 +8,7 @@ gives as `efficiency`. Left out of both: kernel launches, the latency of links, 
 reach bandwidth or peak. So a real step takes longer than the lower bound, and often longer than the upper one.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from cs336kit.predict.accounting import parameters
@@ -17,7 +18,7 @@ from cs336kit.predict.decoding.load import CHUNK, LARGEST_BATCH, chip_of
 from cs336kit.predict.decoding.memory import copied
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.training import largest
-from cs336kit.predict.transformer import TransformerConfig
+from cs336plan.answers import Note
 from cs336plan.serving.advice import serving_advice
 from cs336plan.serving.answer import Served, memory_fields
 from cs336plan.serving.question import ServingQuestion, settled
@@ -36,7 +37,7 @@ def serve(question: ServingQuestion) -> Served:
     answer = Served(
         question=q, chip=what, parameters=parameters(q.config).total,
         prefill=prompt_bounds(q, what), tokens=(), batch_for_latency=None,
-        notes=(*sourced, *_copy_notes(q), *_routing_notes(q.config), *_chunk_notes(q)), **memory_fields(q, what),
+        facts=(*sourced, *_notes(q)), **memory_fields(q, what),
     )  # fmt: skip
     most = answer.largest_batch
     within = _for_latency(q, what, most)
@@ -48,47 +49,33 @@ def serve(question: ServingQuestion) -> Served:
     return replace(answer, average=answer_seconds(q, what, steady)) if steady else answer
 
 
-def _copy_notes(q: ServingQuestion) -> tuple[str, ...]:
-    """What several accelerators hold of the same keys and values, which is counted on each of them."""
+def _notes(q: ServingQuestion) -> Iterator[Note]:
+    """What the numbers take for granted.
+
+    Several accelerators hold the same keys and values; the bounds of a mixture assume a routing, told at the smallest batch that
+    could read every expert; and a prompt may not be processed in chunks, or a chunk do more with the tokens before it than read
+    their cache.
+    """
     c, n = q.config, q.count
-    if n == 1 or (not c.kv_latent and n <= c.kv_heads):
-        return ()
-    weights, cache = copied(q)
-    if c.kv_latent:
-        who = f"the latents, from which all heads make their keys and values, are whole on each of the {n} accelerators"
-    else:
-        head = "the key/value head is" if c.kv_heads == 1 else f"each of the {c.kv_heads} key/value heads is"
-        who = f"{head} on {n // c.kv_heads} of the {n} accelerators"
-    return (
-        f"{who}, and counted on each: of what all {n} hold together, {cache / 2**30:,.2f} GiB of a sequence's cache and "
-        f"{weights / 2**30:,.2f} GiB of weights are copies",
-    )
-
-
-def _routing_notes(c: TransformerConfig) -> tuple[str, ...]:
-    """What the bounds of a mixture assume, at the smallest batch that could read every expert."""
+    if n > 1 and (c.kv_latent or n > c.kv_heads):
+        weights, cache = copied(q)
+        kind = "latents copied" if c.kv_latent else "head copied" if c.kv_heads == 1 else "heads copied"
+        numbers = {
+            "heads": c.kv_heads,
+            "each": n // c.kv_heads,
+            "count": n,
+            "cache_bytes": cache,
+            "weight_bytes": weights,
+        }
+        yield Note(kind, numbers)
     E, k = c.experts, c.experts_per_token
-    if k >= E:
-        return ()
-    every = -(-E // k)
-    read = visited_experts(E, k, every)
-    return (
-        f"each token chooses {k} of a layer's {E} experts by chance: a step of {every:,} reads {read:,.0f} of them on average. "
-        f"Tokens that shared them equally would read all {E}; if all chose the same, {k}: a skewed router reads fewer, so that a "
-        "step can be faster than both bounds",
-    )
-
-
-def _chunk_notes(q: ServingQuestion) -> tuple[str, ...]:
-    """Notes if a prompt is not processed in chunks, or if a chunk does more with the tokens before it than read their cache."""
-    prompt, chunk = q.prompt_tokens, q.chunk or CHUNK
-    if chunk < q.pass_tokens:
-        return (f"heads of {q.config.head_dim} have their scores written out, and a prompt is taken in one pass",)
-    if q.config.kv_latent and q.pass_tokens < prompt:
-        return (
-            "each pass makes keys and values of what came before it from the latents again, in pieces of as many tokens",
-        )
-    return ()
+    if k < E:
+        every = -(-E // k)
+        yield Note("routing", {"chosen": k, "experts": E, "every": every, "read": visited_experts(E, k, every)})
+    if (q.chunk or CHUNK) < q.pass_tokens:
+        yield Note("one pass", {"head_dim": c.head_dim})
+    elif c.kv_latent and q.pass_tokens < q.prompt_tokens:
+        yield Note("latents again")
 
 
 def _batches(most: int, asked: int | None, *others: int) -> tuple[int, ...]:

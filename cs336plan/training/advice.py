@@ -9,8 +9,8 @@ from typing import Any
 from cs336kit.predict.chip import allowance
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import AXES, Layout, divisors
+from cs336kit.predict.training import first
 from cs336plan.training.changes import (
-    OF_LAYOUT,
     REPLICAS,
     Advice,
     Change,
@@ -18,7 +18,7 @@ from cs336plan.training.changes import (
     asked_layout,
     cost,
     enough,
-    other_batch,
+    shared,
     single_changes,
 )
 from cs336plan.training.memory import memory
@@ -41,15 +41,13 @@ def advice(q: Question, chip: Accelerator) -> tuple[Advice, ...]:
             return inf  # an impossible question is no advice
 
     def priced(chosen: list[Change]) -> Advice:
-        changes = _merged(q, chosen)
-        slower, costs = cost(q, chip, chosen, replace(q, **changes))
-        words = " and ".join(_in_words(chosen, changes))
-        return Advice(words, changes, slower, "together " * (len(chosen) > 1) + costs)
+        return _priced(q, chip, chosen, _merged(q, chosen))
 
     singles = [(priced([one]), one) for one in single_changes(q, over) if over(**one.changes) < inf]
     singles.sort(key=lambda pair: (pair[0].slower is None, pair[0].slower or 0))
-    more = tuple(_sharding(q, over))
-    if helps := [alone for alone, one in singles if over(**one.changes) <= 0]:
+    alone = enough(q, over, {})
+    more = () if alone is None else (Advice(q, (), alone, None, None),)
+    if helps := [advised for advised, one in singles if over(**one.changes) <= 0]:
         return (*helps, *more)
     chosen: list[Change] = []
     for _, one in singles:
@@ -59,55 +57,45 @@ def advice(q: Question, chip: Accelerator) -> tuple[Advice, ...]:
         if over(**_merged(q, chosen)) <= 0:
             return (priced(_needed(chosen, lambda some: over(**_merged(q, some)) <= 0)), *more)
     beside = [one for one in chosen if not one.unknown]
-    here = [priced(_needed(some, lambda part: over(**_merged(q, part)) <= 0)) for some in _divided(q, over, beside)]
+    divided = _divided(q, over, beside)
+    here = [priced(_needed(divided, lambda part: over(**_merged(q, part)) <= 0))] if divided else []
     return (*here, *(more or _more_accelerators(q, chip, over, beside)))
 
 
-def _divided(q: Question, over: Over, beside: list[Change]) -> Iterator[list[Change]]:
+def _divided(q: Question, over: Over, beside: list[Change]) -> list[Change] | None:
     """Changes that make it fit on as many accelerators: the fewest ranks of a node that divide each layer.
 
     Only where nothing but the data is divided so far. If it takes other changes, too, they are `beside`.
     """
     placed = asked_layout(q)
     if q.config is None or placed.count != placed.dp * placed.shards or q.count == 1:
-        return
+        return None
     others = [one for one in beside if not one.changes.keys() & {"layout", "sharded", "accumulate", "batch", "count"}]
-    for some in [[], others] if others else [[]]:
-        for change in _divisions(q, placed):
-            if over(**_merged(q, [*some, change])) <= 0:
-                yield [*some, change]
-                return
+
+    def with_(some: list[Change]) -> list[Change] | None:
+        least = first([*_divisions(q, placed)], lambda one: over(**_merged(q, [*some, one])) <= 0)
+        return least and [*some, least]
+
+    return with_([]) or (with_(others) if others else None)
 
 
 def _divisions(q: Question, placed: Layout) -> Iterator[Change]:
     """Tensor parallel ranks inside a node, fewest first, with parameters sharded over the others; the same global batch."""
     assert q.config
-    out = ", without --replicated" * (q.layout is None and not q.sharded)
     alone: dict[str, Any] = dict.fromkeys(REPLICAS, 1)
     for tp in divisors(q.config.heads, min(q.per_node, q.count))[1:]:
         if q.per_node % tp == 0 == q.count % tp:
             layout = replace(placed, **alone | {"fsdp": q.count // tp}, tp=tp, sp=True, microbatches=1)
             changes: dict[str, Any] = {"layout": layout, "accumulate": q.passes * tp}
-            words = f"tensor parallel inside a node (--layout {{layout}} --accumulate {{accumulate}}{out})"
-            yield Change(words, changes)
+            yield Change("tensor parallel", changes)
 
 
-def _in_words(chosen: list[Change], changes: dict[str, Any], *, placed: bool = False) -> list[str]:
-    """Each change in words. All layouts are one option, which the last of them gives, or what follows if it is `placed` there."""
-    words = []
-    for one in reversed(chosen):
-        text = OF_LAYOUT.sub("", one.words) if placed else one.words
-        placed = placed or "{layout}" in text
-        words.append(text.format(**changes))
-    return words[::-1]
-
-
-def _sharding(q: Question, over: Over) -> Iterator[Advice]:
-    """As many more accelerators as suffice alone."""
-    if found := enough(q, over, {}):
-        words, changes = found
-        costs = f"{changes['count'] // q.count} times the accelerators{other_batch(q, changes)}"
-        yield Advice(f"sharding over {words}", changes, None, costs)
+def _priced(q: Question, chip: Accelerator, chosen: list[Change], changes: dict[str, Any]) -> Advice:
+    """These changes with what they cost; one alone takes unknown time if it does, or if that of what it sends is not known."""
+    price = cost(q, chip, replace(q, **_merged(q, chosen)))
+    slower = price.flops + (price.share or 0.0) * price.seen
+    unknown = len(chosen) == 1 and (chosen[0].unknown or (price.seen and price.share is None))
+    return Advice(q, tuple(chosen), changes, None if unknown else slower, price)
 
 
 def _needed(chosen: list[Change], holds: Callable[[list[Change]], bool]) -> list[Change]:
@@ -119,19 +107,10 @@ def _needed(chosen: list[Change], holds: Callable[[list[Change]], bool]) -> list
     return chosen
 
 
-def other_layouts(q: Question, found: tuple[Advice, ...]) -> str:
-    """What may help if nothing else does on the same accelerators: other ways to divide the model; or ""."""
-    if q.count == 1 or q.config is None or any("count" not in one.changes for one in found):
-        return ""
-    checkpointing = "" if q.checkpointing else "--checkpointing "
-    instead = "--find" if q.layout is None else f"--count {q.count} --find in place of --layout"
-    if q.count > q.per_node and q.between_nodes is None:
-        instead += " --between-nodes RATE"
-    other = "" if q.layout is None else "other "
-    return (
-        f"{other}layouts that divide a sequence or a layer may fit on these {q.count:,} accelerators: "
-        f"{checkpointing}{instead}"
-    )
+def layouts_may_fit(q: Question, found: tuple[Advice, ...]) -> bool:
+    """Whether other ways to divide the model are what may help, since nothing else does on the same accelerators."""
+    helps = any("count" not in one.changes for one in found)
+    return q.count > 1 and q.config is not None and not helps
 
 
 def _merged(q: Question, chosen: list[Change]) -> dict[str, Any]:
@@ -152,15 +131,11 @@ def _merged(q: Question, chosen: list[Change]) -> dict[str, Any]:
 
 def _more_accelerators(q: Question, chip: Accelerator, over: Over, chosen: list[Change]) -> Iterator[Advice]:
     """As many accelerators as are needed besides these changes, and those of these that are then still needed."""
-
-    def beside(some: list[Change]) -> tuple[str, dict[str, Any]] | None:
-        return enough(q, over, _merged(q, some))
-
-    if (found := beside(chosen)) is None:
+    if (found := enough(q, over, _merged(q, chosen))) is None:
         return
-    most = found[1]["count"]
-    chosen = _needed(chosen, lambda some: (other := beside(some)) is not None and other[1]["count"] <= most)
-    option, changes = beside(chosen) or found
-    slower, costs = cost(q, chip, chosen, replace(q, **_merged(q, chosen)))
-    words = ", ".join([*_in_words(chosen, changes, placed=True), option])
-    yield Advice(words, changes, slower, f"{costs}, and more accelerators{other_batch(q, changes)}")
+
+    def beside(some: list[Change]) -> dict[str, Any]:
+        return shared(q, found["count"] // q.count, _merged(q, some))
+
+    chosen = _needed(chosen, lambda some: over(**beside(some)) <= 0)
+    yield _priced(q, chip, chosen, beside(chosen))

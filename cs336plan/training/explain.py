@@ -1,6 +1,7 @@
 """The formula of each line of an answer, with its numbers."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
 from cs336kit.predict.chip import peak_of
@@ -9,43 +10,19 @@ from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import peak_moments, step_peak
-from cs336kit.predict.words import duration, folded, size
+from cs336kit.predict.words import duration, size
 from cs336plan.training import memory as of
-from cs336plan.training.answer import Plan
+from cs336plan.training.question import step_program
 from cs336plan.training.step import links
+
+if TYPE_CHECKING:
+    from cs336plan.training.answer import Plan
 
 #: How many components of the saved bytes are named individually.
 _LARGEST = 5
 
 
-def explained(plan: Plan) -> str:
-    """How each number of the answer is computed: the quantity, its formula, and the numbers in it."""
-    lines = ["where the numbers come from"]
-    for name, formula in _rows(plan):
-        lines += folded(f"{name} = {formula}", indent="    ", first="  ")
-    return "\n".join(lines)
-
-
-def formulas(plan: Plan) -> dict[str, str]:
-    """Quantity → its formula with numbers; several formulas of one quantity follow each other."""
-    rows: dict[str, str] = {}
-    for name, formula in _rows(plan):
-        rows[name] = f"{rows[name]}; {formula}" if name in rows else formula
-    return rows
-
-
-def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
-    yield from _parameters(plan)
-    yield from _time(plan)
-    yield from _step(plan)
-    yield from _buckets(plan)
-    yield "allowance", " + ".join(f"{name} {size(part)} GiB" for name, part in plan.allowance.items()) or "0"
-    verdict = "≤" if plan.fits else ">"
-    total, free = plan.memory.total, plan.allowance.total
-    yield "fits", f"{size(total)} + {size(free)} GiB {verdict} {size(plan.chip.memory_bytes)} GiB"
-
-
-def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
+def parameters(plan: "Plan") -> Iterator[tuple[str, str]]:
     q = plan.question
     if q.config is None:
         yield "parameters", f"{plan.parameters:,}, as given"
@@ -67,7 +44,7 @@ def _times(terms: list[str]) -> list[str]:
     return [f"{terms.count(term)} × ({term})" if terms.count(term) > 1 else term for term in terms]
 
 
-def _time(plan: Plan) -> Iterator[tuple[str, str]]:
+def time(plan: "Plan") -> Iterator[tuple[str, str]]:
     q = plan.question
     if plan.days is None or plan.flops is None or q.tokens is None:
         return
@@ -104,7 +81,7 @@ def _digits(value: float) -> str:
     return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
-def _step(plan: Plan) -> Iterator[tuple[str, str]]:
+def step(plan: "Plan") -> Iterator[tuple[str, str]]:
     if plan.seconds is None or plan.step_bounds is None:
         return
     s, (lower, upper) = plan.seconds, plan.step_bounds
@@ -124,7 +101,17 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "days at these steps", f"{steps} × {lower:,.4g} to {upper:,.4g} s / 86,400 s = {days}"
 
 
-def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
+def allowance(plan: "Plan") -> Iterator[tuple[str, str]]:
+    yield "allowance", " + ".join(f"{name} {size(part)} GiB" for name, part in plan.allowance.items()) or "0"
+
+
+def fits(plan: "Plan") -> Iterator[tuple[str, str]]:
+    verdict = "≤" if plan.fits else ">"
+    total, free = plan.memory.total, plan.allowance.total
+    yield "fits", f"{size(total)} + {size(free)} GiB {verdict} {size(plan.chip.memory_bytes)} GiB"
+
+
+def buckets(plan: "Plan") -> Iterator[tuple[str, str]]:
     q, kind = plan.question, POLICIES[plan.question.precision]
     P = plan.parameters
     n = plan.trainable if plan.trainable is not None else P
@@ -160,9 +147,7 @@ def _buckets(plan: Plan) -> Iterator[tuple[str, str]]:
     options = of.step_options(q)
     among = stages(q.config, q.placed)
     stage = max(among, key=lambda each: step_peak(**options, stage=each).total)
-    kept = saved_activation_bytes(
-        q.config, batch=q.batch or 1, sequence=q.sequence or 1, layout=q.placed, stage=stage, **of.step_program(q),
-    )  # fmt: skip
+    kept = saved_activation_bytes(q.config, stage=stage, **step_program(q))
     at_the_end = f"{size(kept.total)} GiB when the forward pass ends"
     if q.placed.pp > 1:
         many = q.placed.in_flight(stage)

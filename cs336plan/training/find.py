@@ -8,9 +8,10 @@ from cs336kit.predict.layouts import STAGES, Layout
 from cs336kit.predict.training import largest
 from cs336kit.predict.wires import StepSeconds
 from cs336kit.predict.words import folded, size
+from cs336plan.answers import Note
 from cs336plan.training import memory as of
 from cs336plan.training.answer import Plan, seconds_as_dict
-from cs336plan.training.question import Question, settled
+from cs336plan.training.question import Question, settled, step_program
 
 #: How many times the rows to search for: some found layouts are not worth a row.
 _SPARE = 4
@@ -32,14 +33,12 @@ def before_layouts(q: Question) -> Question:
     return replace(alone, tokens=q.steps * q.global_batch * (sequence or 1))
 
 
-def batch_note(q: Question, global_batch: int | None) -> tuple[str, ...]:
+def batch_note(q: Question, global_batch: int | None) -> tuple[Note, ...]:
     """A note if the layouts have another global batch than the rest of the answer."""
     if global_batch in (None, q.step_sequences):
         return ()
-    return (
-        f"the layouts are for a global batch of {global_batch:,} sequences; {q.count:,} accelerators that each work on "
-        f"{q.batch} cannot make it, so that everything else is for one of {q.step_sequences:,}",
-    )
+    numbers = {"asked": global_batch, "count": q.count, "batch": q.batch, "made": q.step_sequences}
+    return (Note("batch of layouts", numbers),)
 
 
 def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> list[FoundLayout]:
@@ -55,12 +54,13 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
         raise ValueError("--find looks for a layout, and one is given: leave one of them out")
     if not plan.chip.peaks:
         raise ValueError("layouts are ordered by time, which needs a peak: give peak_flops_per_second (--peak)")
+    of_a_pass = step_program(q)
+    del of_a_pass["layout"]
     layouts = find_layouts(
-        q.config, count=q.count, accelerator=plan.chip, sequence=q.sequence, batch=q.batch,
-        global_batch=global_batch or q.step_sequences, between_nodes=q.between_nodes, node=q.per_node, mfu=q.product_rate,
+        q.config, count=q.count, accelerator=plan.chip, global_batch=global_batch or q.step_sequences,
+        between_nodes=q.between_nodes, node=q.per_node, mfu=q.product_rate,
         memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=_SPARE * limit, by="likely", optimizer=q.optimizer,
-        fused=q.fused,
-        **of.step_program(q),
+        fused=q.fused, **of_a_pass,
     )  # fmt: skip
     return [replace(one, seconds=_at_least(plan, one)) for one in _worth_a_row(_in_order(layouts))[:limit]]
 

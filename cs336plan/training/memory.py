@@ -17,9 +17,8 @@ from cs336kit.predict.optimizers import optimizer_spec, optimizer_step_bytes
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import SHARDED, peak_moments, step_peak
 from cs336kit.predict.wires import StepSeconds, communication, leaving_bytes, step_seconds
-from cs336plan.training.question import Question, trained
-from cs336plan.training.question import step_program as step_program
-from cs336plan.training.question import writes_scores as writes_scores
+from cs336plan.answers import Note
+from cs336plan.training.question import Question, step_program, trained
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,7 @@ def modules(q: Question, chip: Accelerator) -> str:
 def step_options(q: Question) -> dict[str, Any]:
     """The arguments of `step_peak` and `peak_moments` for a settled question about a configuration."""
     return {
-        "config": q.config, "batch": q.batch, "sequence": q.sequence, "layout": q.placed, "optimizer": q.optimizer,
-        "fused": q.fused, **step_program(q),
+        "config": q.config, "optimizer": q.optimizer, "fused": q.fused, **step_program(q),
     }  # fmt: skip
 
 
@@ -144,28 +142,19 @@ def trainable(q: Question) -> int:
     return sum(leaf.count * leaf.tensor.elements for leaf in leaves(q) if leaf.tensor.needs_gradient)
 
 
-def wire(q: Question, chip: Accelerator) -> tuple[Breakdown | None, StepSeconds | None, str]:
+def wire(q: Question, chip: Accelerator) -> tuple[Breakdown | None, StepSeconds | None, Note | None]:
     """Bytes that one accelerator sends in a step, the bounds of the step's seconds, and the reason if there are none."""
     if q.config is None or not q.batch or not q.sequence:
-        return None, None, ""
+        return None, None, None
     sent = communication(q.config, **_step_size(q)) if q.count > 1 else None
     if peak_of(chip) is None:
-        return sent, None, ""
+        return sent, None, None
     try:
         seconds = _seconds(q, chip)
     except ValueError:
-        if link_speed(chip) is None and sent and any(name.endswith("inside a node") for name in sent):
-            unknown = (
-                f"seconds of a step need the speed of the links inside a node, which is not known of {chip.title}: "
-                "give --link 32GB/s or what yours is, or take another accelerator"
-            )
-            return sent, None, unknown
-        return (
-            sent,
-            None,
-            "seconds of a step need the speed between nodes, which no table has: give --between-nodes 400Gb/s or what yours is",
-        )
-    return sent, seconds, ""
+        inside = link_speed(chip) is None and sent and any(name.endswith("inside a node") for name in sent)
+        return sent, None, Note("links unknown", {"title": chip.title}) if inside else Note("network unknown")
+    return sent, seconds, None
 
 
 def mfu_seconds(q: Question, chip: Accelerator) -> float | None:
@@ -195,12 +184,12 @@ def asked_of_products(q: Question, chip: Accelerator) -> Asked | None:
 
 def causal_seconds(q: Question, chip: Accelerator) -> StepSeconds | None:
     """The seconds of a step if attention leaves out what a causal mask hides; None if it computes all pairs."""
-    return None if q.attention == "eager" else _seconds(q, chip, causal=True)
+    return _seconds(q, chip, causal=True) if q.can_be_causal else None
 
 
 def causal_saving(q: Question) -> float:
     """The share of a pass's FLOPs that causal attention leaves out, if it can."""
-    if q.config is None or q.attention == "eager":
+    if q.config is None or not q.can_be_causal:
         return 0.0
     return 1 - pass_flops(q, causal=True).total / pass_flops(q).total
 
@@ -214,7 +203,7 @@ def link_bytes(q: Question) -> int | None:
 
 def _step_size(q: Question) -> dict[str, Any]:
     """The arguments that `communication` and `step_seconds` share, besides the model."""
-    return {"layout": q.placed, "batch": q.batch, "sequence": q.sequence, "node": q.per_node, **step_program(q)}
+    return {"node": q.per_node, **step_program(q)}
 
 
 def _seconds(q: Question, chip: Accelerator, **changes: Any) -> StepSeconds:

@@ -13,13 +13,12 @@ from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.napkin import delivered_flops, largest_model, six_nd
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.transformer import TransformerConfig
+from cs336plan.answers import Note
 from cs336plan.training import memory as of
-from cs336plan.training.advice import advice, other_layouts
-from cs336plan.training.answer import Plan as Plan
-from cs336plan.training.changes import Advice as Advice
-from cs336plan.training.question import Question as Question
-from cs336plan.training.question import settled
-from cs336plan.training.text import SEEN
+from cs336plan.training.advice import advice, layouts_may_fit
+from cs336plan.training.answer import SEEN, Plan
+from cs336plan.training.question import Question, settled, writes_scores
 
 
 @finite_results()
@@ -47,19 +46,19 @@ def plan(question: Question) -> Plan:
     sent, seconds, why = of.wire(q, what)
     fits = memory.total <= room
     advised = () if fits else advice(q, what)
-    asides = [
-        *_of_kernel(q, memory.total, given=question.attention is not None),
-        *_notes(q),
-        why,
-        *_of_attention(q, seen=days is not None or (seconds is not None and q.count > 1), bounded=seconds is not None),
-    ]
+    each = of.largest_bytes_per_parameter(q)
+    largest = largest_model(q.count, memory_bytes=room, bytes_per_parameter=each, sharded=q.sharded)
+    notes = _notes(
+        q, given=question.attention is not None, together=memory.total, why=why, bounded=seconds is not None,
+        seen=days is not None or (seconds is not None and q.count > 1),
+    )  # fmt: skip
     return Plan(
         question=q, chip=what, parameters=P, trainable=of.trainable(q) if q.config else None, flops=flops,
         six_nd_flops=napkin, recomputed=of.extra_flops(q) if q.config else 0.0, days=days, memory=memory,
         moment=of.moment(q), uneven=of.uneven(q), allowance=free, allowance_reason=reason, fits=fits,
-        advice=advised, largest_model=_largest(q, room),
-        modules=of.modules(q, what), notes=(*sourced, *filter(None, asides)),
-        other_layouts="" if fits else other_layouts(q, advised), wire=sent,
+        advice=advised, largest_model=largest,
+        modules=of.modules(q, what), facts=(*sourced, *notes),
+        layouts_may_fit=not fits and layouts_may_fit(q, advised), wire=sent,
         seconds=seconds, causal=of.causal_seconds(q, what) if seconds else None, link_bytes=of.link_bytes(q),
         accelerators_within_days=_enough(q, flops, peak_of(what)), mfu_seconds=of.mfu_seconds(q, what),
         asked=of.asked_of_products(q, what) if seconds else None,
@@ -109,83 +108,66 @@ def _enough(q: Question, flops: int | None, peak: float | None) -> int | None:
     return count if count <= node else -(-count // node) * node
 
 
-def _largest(q: Question, room: int) -> int:
-    """Parameters that fit in the optimizer's step."""
-    return largest_model(
-        q.count, memory_bytes=room, bytes_per_parameter=of.largest_bytes_per_parameter(q), sharded=q.sharded
-    )
+def _notes(q: Question, *, given: bool, together: int, why: Note | None, seen: bool, bounded: bool) -> Iterator[Note]:
+    """What the numbers leave out or take for granted.
+
+    `given`: whether the question named an attention; `why` there are no seconds of a step; `seen`: whether the answer shows
+    FLOPs (or a step that does not say so).
+    """
+    yield from _of_kernel(q, together, given=given)
+    yield from _of_the_run(q)
+    if q.base and q.config:
+        yield from _of_packing(q, q.config)
+    if why is not None:
+        yield why
+    if seen and (hidden := of.causal_saving(q)) >= SEEN:
+        yield Note("all pairs, bounded" if bounded else "all pairs", {"hidden_share": hidden})
 
 
-def _of_attention(q: Question, *, seen: bool, bounded: bool) -> Iterator[str]:
-    """What the FLOPs count, if the answer shows any (or a step that does not say so) and a causal mask makes a difference."""
-    saving = of.causal_saving(q) if seen else 0.0
-    if saving >= SEEN:
-        yield (
-            "FLOPs count attention over all pairs of positions, as is usual for MFU; without the pairs that the mask "
-            f"hides they are {100 * saving:.0f} % fewer" + (", as in the lower bound of a step" if bounded else "")
-        )
-
-
-def _of_kernel(q: Question, together: int, *, given: bool) -> Iterator[str]:
+def _of_kernel(q: Question, together: int, *, given: bool) -> Iterator[Note]:
     """Which attention is counted where torch's fused function has no kernel for the heads, and what the other one needs."""
-    why = "torch's fused attention has no kernel for windows, caps or sinks with these heads"
-    if given and of.writes_scores(q):
-        yield f"{why}, so scores for all pairs are counted; --attention flash_attention counts a kernel that knows them"
+    if given and writes_scores(q):
+        yield Note("scores written")
     if not given and q.attention == "flash_attention":
         written = of.memory(replace(q, attention="sdpa")).total
-        yield (
-            f"attention is that of a kernel that knows windows, caps and sinks (FlashAttention, FlexAttention), as such models "
-            f"are run: {why} and writes the scores of all pairs, with which a step needs {written / 2**30:,.2f} GiB together in "
-            f"place of {together / 2**30:,.2f} (--attention sdpa)"
-        )
+        yield Note("kernel", {"written_bytes": written, "counted_bytes": together})
 
 
-def _notes(q: Question) -> tuple[str, ...]:
-    notes = []
+def _of_the_run(q: Question) -> Iterator[Note]:
     if optimizer_spec(q.optimizer).foreach is None:
-        notes.append(f"the temporary tensors of a step of {q.optimizer} are not known here and left out")
+        yield Note("temporary tensors", {"optimizer": q.optimizer})
     if q.optimizer == "muon":
-        notes.append("muon takes the matrices of the blocks, and adamw everything else")
+        yield Note("muon")
     if q.placed.dp > 1 and not q.placed.stage:
-        notes.append(
-            "replicas keep each gradient once, as DistributedDataParallel does with gradient_as_bucket_view=True; without it, "
-            "its buckets take as much again"
-        )
+        yield Note("replicas")
     if q.config and not q.config.kv_latent and q.placed.tp > q.config.kv_heads:
-        copies = of.key_value_copies(q)
-        size = copies * ELEMENT_BYTES[POLICIES[q.precision].weights] / 2**30
-        notes.append(
-            f"{q.placed.tp} ranks of tp divide {q.config.kv_heads} key/value heads, so that each head is on "
-            f"{q.placed.tp // q.config.kv_heads} of them and counted on each: {copies:,} parameters of a tp group are copies, "
-            f"{size:,.2f} GiB of weights, besides their gradients and states"
-        )
+        copies, heads, ranks = of.key_value_copies(q), q.config.kv_heads, q.placed.tp
+        copied = copies * ELEMENT_BYTES[POLICIES[q.precision].weights]
+        numbers = {"ranks": ranks, "heads": heads, "each": ranks // heads, "copies": copies, "copied_bytes": copied}
+        yield Note("heads copied", numbers)
     if q.placed.bubble > SEEN:
         # Source: Narayanan et al. 2021, section 2.2: the bubble takes 1/v of the time.
         p, m, v = q.placed.pp, q.placed.microbatches, 4
-        notes.append(
-            "the stages of the pipeline are not interleaved: with v groups of layers on each rank (Megatron's interleaved 1F1B) "
-            f"the bubble is (p − 1)/(v·m + p − 1), {100 * (p - 1) / (v * m + p - 1):.1f} % for v = {v}, and stages send v times "
-            "as much to each other"
-        )
-    if q.base and q.config:
-        element = ELEMENT_BYTES[POLICIES[q.precision].weights]
-        whole = sum(
-            leaf.count * leaf.tensor.elements
-            for leaf in of.leaves(q)
-            if not leaf.tensor.needs_gradient
-            and leaf.tensor.storage.bytes == ELEMENT_BYTES[leaf.tensor.dtype] * leaf.tensor.elements
-        )
-        kept = f", which peft's prepare_model_for_kbit_training keeps in fp32: {(4 - element) * whole / 2**30:,.2f} GiB more"
-        notes.append(
-            f"packed are the matrices of linear layers in the blocks, not embeddings, head and norms{kept * (element < 4)}"
-        )
-        if q.config.experts:
-            # Source: transformers v5.23.0, MixtralExperts and its likes; integrations/bitsandbytes.py, replace_with_bnb_linear.
-            packed = [leaf for leaf in of.leaves(q) if leaf.component in OF_EXPERTS and not leaf.tensor.needs_gradient]
-            more = sum(leaf.count * (element * leaf.tensor.elements - leaf.tensor.storage.bytes) for leaf in packed)
-            notes.append(
-                "the experts are packed, too; transformers 5 holds those of a layer in one tensor, and bitsandbytes packs only "
-                f"linear layers, so that with these two they take up to {more / 2**30:,.2f} GiB more"
-            )
-        notes.append("unpacking the frozen matrices for each product takes time that no number here has")
-    return tuple(notes)
+        yield Note("interleaving", {"bubble_share": (p - 1) / (v * m + p - 1), "groups": v})
+
+
+def _of_packing(q: Question, config: TransformerConfig) -> Iterator[Note]:
+    """What else frozen weights may take beside packed ones."""
+    element = ELEMENT_BYTES[POLICIES[q.precision].weights]
+    frozen = [leaf for leaf in of.leaves(q) if not leaf.tensor.needs_gradient]
+    if element < 4:
+        whole = [
+            leaf
+            for leaf in frozen
+            if leaf.tensor.storage.bytes == ELEMENT_BYTES[leaf.tensor.dtype] * leaf.tensor.elements
+        ]
+        more = (4 - element) * sum(leaf.count * leaf.tensor.elements for leaf in whole)
+        yield Note("packed, others in fp32", {"more_bytes": more})
+    else:
+        yield Note("packed")
+    if config.experts:
+        # Source: transformers v5.23.0, MixtralExperts and its likes; integrations/bitsandbytes.py, replace_with_bnb_linear.
+        packed = [leaf for leaf in frozen if leaf.component in OF_EXPERTS]
+        more = sum(leaf.count * (element * leaf.tensor.elements - leaf.tensor.storage.bytes) for leaf in packed)
+        yield Note("experts packed", {"more_bytes": more})
+    yield Note("unpacking")

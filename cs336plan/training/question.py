@@ -122,6 +122,11 @@ class Question:
         return self.batch and self.batch * self.passes * self.placed.data_ranks
 
     @property
+    def can_be_causal(self) -> bool:
+        """Whether attention can leave pairs out: not written out, nor of transformers' modules, which count all pairs."""
+        return self.attention != "eager"
+
+    @property
     def per_node(self) -> int:
         """Accelerators of a node: as given, or as the table has them."""
         return self.node_for(self.count)
@@ -174,7 +179,8 @@ def _with_shape(q: Question, config: TransformerConfig) -> Question:
     sequence = usual_sequence(config) if q.sequence is None else q.sequence
     batch, sequence = check_sizes(config, batch=1 if q.batch is None else q.batch, sequence=sequence)
     q = replace(q, batch=batch, sequence=sequence, lora_targets=_targets(q, config))
-    _check_frozen(q, config)
+    if q.frozen:
+        _check_frozen(q, config)
     q = _with_passes(_with_layout(q, config))
     q = replace(q, attention=q.attention or usual_attention(q))
     if q.tokens is None and q.steps is not None:
@@ -196,13 +202,15 @@ def writes_scores(q: Question) -> bool:
     """Whether torch's fused function has no kernel for these heads and writes out scores, while another kernel would not."""
     if q.config is None or q.attention != "sdpa":
         return False
-    size: dict[str, Any] = {"batch": q.batch, "sequence": q.sequence, "layout": q.placed}
     try:
-        program(q.config, **size, **step_program(q) | {"attention": "flash_attention"})
-    except ValueError:  # a precision, a device or heads that no such kernel supports
+        walked = program(q.config, **step_program(q))
+        written = any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
+        if written:
+            program(q.config, **step_program(q) | {"attention": "flash_attention"})
+    except ValueError:
+        # A precision, a device or heads that no such kernel supports; or a run that cannot be, as its peak will say.
         return False
-    walked = program(q.config, **size, **step_program(q))
-    return any(op.kind == "softmax" and op.part == "attention" for op, _ in walked.operations())
+    return written
 
 
 def trained(q: Question) -> dict[str, Any]:
@@ -211,10 +219,10 @@ def trained(q: Question) -> dict[str, Any]:
 
 
 def step_program(q: Question) -> dict[str, Any]:
-    """The options of `predict.program` for a pass of a settled question, besides model, batch, sequence and layout."""
+    """The options of `predict.program` for a pass of a settled question about a configuration."""
     return {
-        "precision": q.precision, "attention": q.attention, "checkpointing": q.checkpointing, "chunks": q.chunks,
-        "device": q.device, **trained(q),
+        "batch": q.batch, "sequence": q.sequence, "layout": q.placed, "precision": q.precision, "attention": q.attention,
+        "checkpointing": q.checkpointing, "chunks": q.chunks, "device": q.device, **trained(q),
     }  # fmt: skip
 
 
@@ -263,7 +271,7 @@ def _check_frozen(q: Question, config: TransformerConfig) -> None:
     for name in q.frozen:
         known("component", name, components)
     # A tied head has no parameters of its own.
-    if q.frozen and set(components) <= set(q.frozen):
+    if set(components) <= set(q.frozen):
         raise ValueError("every component is frozen, so there is nothing to train: leave one out of frozen")
 
 

@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING
 
 from cs336kit.predict.chip import peak_of
 from cs336kit.predict.words import accelerators, amount, duration, folded, row, short, size
+from cs336plan.answers import explained
+from cs336plan.training.answer import ROWS, SEEN
 from cs336plan.training.memory import largest_bytes_per_parameter
 from cs336plan.training.step import step
 
 if TYPE_CHECKING:
     from cs336plan.training.answer import Plan
     from cs336plan.training.question import Question
-
-#: The share by which a number has to change before an answer mentions it.
-SEEN = 0.05
 
 
 def text(plan: "Plan") -> str:
@@ -23,6 +22,12 @@ def text(plan: "Plan") -> str:
         for part in (_model(plan), _time(plan), _batch(plan), step(plan), _memory(plan), _verdict(plan))
         for line in part
     )
+
+
+def explanations(plan: "Plan") -> str:
+    """How each number of the answer is computed: the quantity, its formula, and the numbers in it."""
+    rows = [folded(f"{name} = {formula}", indent="    ", first="  ") for name, formula in explained(plan, ROWS)]
+    return "\n".join(["where the numbers come from", *(line for lines in rows for line in lines)])
 
 
 def _model(plan: "Plan") -> Iterator[str]:

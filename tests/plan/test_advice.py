@@ -9,6 +9,8 @@ from cs336kit.predict.chip import chip
 from cs336plan import Question, plan
 from cs336plan.training import advice as planner
 from cs336plan.training import changes as single
+from cs336plan.training import memory as of
+from cs336plan.training import words
 from cs336plan.training.plan import days_and_bytes
 from cs336plan.training.sensitivity import sensitivity, sensitivity_text
 
@@ -285,9 +287,14 @@ def test_together_only_what_it_takes(monkeypatch):
 )
 def test_where_more_accelerators_are_all_that_helps_a_layout_may(changes, sentence):
     question = dataclasses.replace(RUN, **changes)
-    more = single.Advice("more", {"count": 16}, None, "twice")
-    assert planner.other_layouts(question, ()) == planner.other_layouts(question, (more,)) == sentence
-    assert planner.other_layouts(question, (more, single.Advice("less", {"chunks": 8}, 0.5, "half"))) == ""
+    more = single.Advice(question, (), {"count": 16}, None, None)
+    less = single.Advice(
+        question, (single.Change("chunks", {"chunks": 8}),), {"chunks": 8}, 0.5, single.Cost(0.5, 0, 0.0, 0.0)
+    )
+    for advice in ((), (more,)):
+        assert planner.layouts_may_fit(question, advice) == bool(sentence)
+    assert not sentence or words.other_layouts(question) == sentence
+    assert not planner.layouts_may_fit(question, (more, less))
 
 
 def test_the_answers_name_what_helps_on_the_same_accelerators():
@@ -363,7 +370,7 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
         question = Question(model, count=3, **shaped)
         enough = 3 * 2**doublings
         monkeypatch.setattr(
-            planner, "memory", lambda q, enough=enough: Held(0 if q.count >= enough and q.sharded else 9)
+            planner, "memory", lambda q, enough=enough: Held(enough // q.count if q.sharded else enough)
         )
         monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
         helps = advised(question, CHIP, 1)
@@ -372,9 +379,7 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
             "1048576 times the accelerators" + ", and another global batch" * bool(shaped)
         ] * found
         # Where sharding alone is not enough, it is tried with everything else.
-        monkeypatch.setattr(
-            planner, "memory", lambda q, enough=enough: Held(0 if q.count >= enough and q.chunks > 1 else 9)
-        )
+        monkeypatch.setattr(planner, "memory", lambda q, enough=enough: Held(enough // q.count + (q.chunks == 1)))
         assert [one.changes["count"] for one in advised(question, CHIP, 1)] == [enough] * (found and model != 1e9)
 
 
@@ -559,3 +564,28 @@ def test_layers_are_divided_on_the_accelerators_at_hand_before_there_are_more_of
     for one, count in ((few, 128), (without, 512)):
         asked = dataclasses.replace(question, count=count, checkpointing=one is few)
         assert plan(dataclasses.replace(asked, **one.changes)).fits
+
+
+def test_a_search_for_advice_asks_for_few_peaks(monkeypatch):
+    asked = []
+
+    def memory(q):
+        asked.append(q)
+        return of.memory(q)
+
+    monkeypatch.setattr(planner, "memory", memory)
+    (one,) = plan(Question(MODELS["llama-3-70b"])).advice
+    assert one.changes["count"] == 32 and len(asked) <= 20
+    # What is not shared is too much for any number of accelerators: the second doubling shows it.
+    asked.clear()
+    assert not plan(
+        Question(MODELS["llama-3-70b"], batch=1, sequence=8192, checkpointing=True, memory_bytes=16e9)
+    ).advice
+    assert len(asked) <= 20
+
+
+def test_more_accelerators_take_fewer_passes_of_a_global_batch():
+    """Passes that end, and with them gradients that wait for the next one, save more than what is shared by twice the ranks."""
+    run = {"batch": 32, "sequence": 4096, "precision": "mixed-fp32-gradients", "global_batch": 128}
+    (one,) = plan(Question(MODELS["llama-3.1-405b"], **run)).advice
+    assert one.changes["count"] == 2048 and one.changes["accumulate"] == 128

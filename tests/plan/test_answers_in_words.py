@@ -14,9 +14,8 @@ from cs336kit.predict.words import amount, duration, folded, row, short, size
 from cs336plan import Plan, Question, ServingQuestion
 from cs336plan.serving.answer import Served, ServingAdvice
 from cs336plan.serving.text import milliseconds
-from cs336plan.training.changes import Advice
-from cs336plan.training.explain import _step as _steps
-from cs336plan.training.explain import formulas
+from cs336plan.training.answer import formulas
+from cs336plan.training.explain import step as _steps
 from cs336plan.training.find import found_text
 from cs336plan.training.memory import Asked
 from cs336plan.training.sensitivity import Change
@@ -41,9 +40,22 @@ def made(question=RUN, **changes):
         "question": question, "chip": CHIP, "parameters": 1_234_567, "trainable": 1_234_567, "flops": 15 * 10**14,
         "six_nd_flops": 125 * 10**13, "recomputed": 0.0, "days": 3.0, "memory": bytes_of(parameters=2 * GIB, gradients=GIB // 4),
         "moment": "loss", "uneven": None, "allowance": bytes_of(context=GIB), "allowance_reason": "as given", "fits": True,
-        "advice": (), "largest_model": 5_000_000_000, "modules": "a decoder", "notes": (), "mfu_seconds": 0.5,
+        "advice": (), "largest_model": 5_000_000_000, "modules": "a decoder", "facts": (), "mfu_seconds": 0.5,
     }  # fmt: skip
     return Plan(**{**numbers, **changes})
+
+
+@dataclasses.dataclass
+class Said:
+    """An advice in words of its own."""
+
+    change: str
+    changes: dict
+    slower: float | None
+    costs: str
+
+    def __str__(self):
+        return f"{self.change}: {self.costs}"
 
 
 def said(text):
@@ -58,7 +70,7 @@ def test_the_whole_answer_to_a_run():
         seconds=SECONDS,
         causal=dataclasses.replace(SECONDS, lower=0.4375, compute=0.1875),
         uneven=3 * GIB,
-        notes=("a note",),
+        facts=("a note",),
         asked=Asked(0.625, None, 0.75),
     )
     # 4 accelerators for 3 days are 288 hours; a step takes 4 · 2 · 3 sequences of 512 tokens, of which 10⁹ are 81,380.2.
@@ -105,7 +117,7 @@ largest model over all accelerators, without activations and gathered
 
 def test_the_whole_answer_to_a_number_of_parameters():
     question = Question(70e9, name="70B", sharded=False)
-    helps = Advice("less", {}, None, "nothing"), Advice("half", {}, 0.5, "half of it")
+    helps = Said("less", {}, None, "nothing"), Said("half", {}, 0.5, "half of it")
     answer = made(
         question, trainable=None, flops=None, days=None, six_nd_flops=None, moment=None, fits=False, advice=helps
     )
@@ -144,7 +156,7 @@ def test_nothing_is_said_to_help_that_was_not_tried():
     one = said(str(made(dataclasses.replace(RUN, count=1), **lacking)))
     assert " much a shorter sequence or a smaller model may fit: sharding over more accelerators is not enough" in one
     assert "may fit" not in str(made(**lacking)), "a layout may, which a note says"
-    assert "may fit" not in str(made(**{**lacking, "advice": (Advice("less", {}, None, "nothing"),)}))
+    assert "may fit" not in str(made(**{**lacking, "advice": (Said("less", {}, None, "nothing"),)}))
 
 
 def test_a_run_of_long_steps_takes_longer_than_its_time():
@@ -321,7 +333,7 @@ def test_counts_that_follow_from_an_answer():
 
 
 def test_a_plan_as_plain_values():
-    values = made(wire=bytes_of(gathered=5), seconds=SECONDS, advice=(Advice("less", {}, 0.5, "half"),)).as_dict()
+    values = made(wire=bytes_of(gathered=5), seconds=SECONDS, advice=(Said("less", {}, 0.5, "half"),)).as_dict()
     assert values["advice"] == [{"change": "less", "costs": "half", "slower": 0.5}]
     assert values["wire_bytes"] == {"gathered": 5} and values["layout"] == str(Layout(fsdp=4, microbatches=3))
     assert values["step_seconds"] == {
@@ -340,7 +352,7 @@ def served(question, **changes):
         "allowance": bytes_of(context=GIB), "allowance_reason": "as given", "largest_batch": 3,
         "prefill": Bounds(0.05, 0.25, 7, 8, "memory", 9, 10**10, 0.01, 0.02),
         "tokens": ((1, Bounds(0.002, 0.004, 7, 8, "memory", 9)), (2, Bounds(0.0025, 0.005, 7, 8, "links", 10))),
-        "batch_for_latency": None, "notes": ("a note",),
+        "batch_for_latency": None, "facts": ("a note",),
     }  # fmt: skip
     numbers |= changes
     numbers["unfilled_bytes"] = -question.length % question.page * numbers["cache_bytes_per_token"]
@@ -499,8 +511,8 @@ def test_a_chip_without_a_name_is_as_given():
 
 def test_what_helps_where_nothing_fits():
     advice = (
-        ServingAdvice("less (--weights int4)", {"weights": "int4"}, 1),
-        ServingAdvice("many more accelerators that each hold less of it (--count 12)", {"count": 12}, 1234),
+        ServingAdvice({"weights": "int4"}, 1),
+        ServingAdvice({"count": 12, "node": 1}, 1234, between_nodes=True),
     )
     over = served(
         ServingQuestion(MODELS["gpt2"], prompt=1000, output=500), largest_batch=0, advice=advice,
@@ -508,12 +520,12 @@ def test_what_helps_where_nothing_fits():
     )  # fmt: skip
     assert """
   it does not fit: 0.88 GiB too much for one sequence; what helps:
-  - less (--weights int4): then 1 sequence fits
-  - many more accelerators that each hold less of it (--count 12): then 1,234
-    sequences fit
+  - weights in int4 (--weights int4): then 1 sequence fits
+  - 12 accelerators (--count 12 --node 1, and --between-nodes with the rate of
+    their network): then 1,234 sequences fit
 at the""" in str(over)
     assert over.as_dict()["advice"][0] == {
-        "change": "less (--weights int4)", "changes": {"weights": "int4"}, "largest_batch": 1,
+        "change": "weights in int4 (--weights int4)", "changes": {"weights": "int4"}, "largest_batch": 1,
     }  # fmt: skip
 
 

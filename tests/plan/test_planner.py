@@ -22,10 +22,10 @@ from cs336kit.predict import (
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336plan import Plan, Question, ServingQuestion, plan, serve
 from cs336plan.training.answer import KEYS
-from cs336plan.training.explain import explained
 from cs336plan.training.find import found
 from cs336plan.training.plan import days_and_bytes
 from cs336plan.training.sensitivity import sensitivity
+from cs336plan.training.text import explanations
 
 
 def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
@@ -51,7 +51,7 @@ def test_a_number_of_parameters_has_the_temporary_tensors_of_a_step():
     assert dict(answer.memory.items()) == {
         "parameters": 8e9, "gradients": 8e9, "optimizer state": 32e9, "master weights": 16e9, "temporary tensors": 16e9,
     }  # fmt: skip
-    assert "temporary tensors = 32,000,000,000 × 4 (torch's foreach" in explained(answer)
+    assert "temporary tensors = 32,000,000,000 × 4 (torch's foreach" in explanations(answer)
     assert not answer.fits and [one.changes for one in answer.advice] == [
         {"fused": True},
         {"sharded": True, "count": 16, "global_batch": None},
@@ -570,7 +570,7 @@ def test_how_many_accelerators_a_number_of_days_asks_for():
     # Nobody is sent back from as many or from more.
     for enough in (4920, 5000):
         assert "at this MFU\n" in str(plan(dataclasses.replace(question, count=enough)))
-    assert "× 86,400 s × 30), rounded up to whole nodes of 8: 4,920" in " ".join(explained(answer).split())
+    assert "× 86,400 s × 30), rounded up to whole nodes of 8: 4,920" in " ".join(explanations(answer).split())
     assert plan(dataclasses.replace(question, node=3)).accelerators_within_days == 4914
     assert plan(dataclasses.replace(question, node=10**4)).accelerators_within_days == 4914
     # They are as many as the time says, also where it is met exactly.
@@ -625,8 +625,8 @@ def test_json_has_all_keys_in_every_answer(question):
     assert list(values) == list(KEYS) and values["schema"] == 4
     assert json.loads(json.dumps(values)) == values
     assert all(len(line) <= 80 for line in str(answer).splitlines())
-    assert all(len(line) <= 80 for line in explained(answer).splitlines())
-    assert "\nfits" not in explained(answer) and "fits = " in explained(answer)
+    assert all(len(line) <= 80 for line in explanations(answer).splitlines())
+    assert "\nfits" not in explanations(answer) and "fits = " in explanations(answer)
     factors = [change.largest for change in sensitivity(answer)]
     assert factors and factors == sorted(factors, reverse=True)
 

@@ -19,8 +19,9 @@ from cs336kit.predict import chip as chips
 from cs336kit.predict.chip import allowance, chip, peak_of
 from cs336kit.predict.words import size
 from cs336plan import Question, ServingQuestion, plan, serve
+from cs336plan.answers import Note
 from cs336plan.training import memory as of
-from cs336plan.training.explain import formulas
+from cs336plan.training.answer import formulas
 from cs336plan.training.find import as_rows, found, largest_batch
 from cs336plan.training.plan import days_and_bytes
 from cs336plan.training.question import settled
@@ -236,7 +237,7 @@ def test_bytes_and_moments_of_a_number_of_parameters():
         "gradients": 7,
     }
     assert of.moment(Question(1e9)) is None and of.uneven(Question(1e9)) is None
-    assert of.wire(Question(1e9), chip("h100-sxm")[0]) == (None, None, "")
+    assert of.wire(Question(1e9), chip("h100-sxm")[0]) == (None, None, None)
 
 
 def test_experts_share_unequally_only_where_there_are_some_on_one_rank():
@@ -249,10 +250,10 @@ def test_experts_share_unequally_only_where_there_are_some_on_one_rank():
 def test_what_is_sent_and_when_seconds_are_not_known():
     q = settled(Question(LITTLE, sequence=16, count=2))
     sent, seconds, why = of.wire(q, chip("h100-sxm")[0])
-    assert sent.total > 0 and seconds.lower > 0 and why == ""
-    assert of.wire(q, chip(None, memory_bytes=1e9, needs_peak=False)[0])[1:] == (None, "")
+    assert sent.total > 0 and seconds.lower > 0 and why is None
+    assert of.wire(q, chip(None, memory_bytes=1e9, needs_peak=False)[0])[1:] == (None, None)
     sent, seconds, why = of.wire(dataclasses.replace(q, count=16), chip("h100-sxm")[0])
-    assert sent.total > 0 and seconds is None and "give --between-nodes 400Gb/s" in why
+    assert sent.total > 0 and seconds is None and why == Note("network unknown")
     assert of.wire(settled(Question(LITTLE, sequence=16)), chip("h100-sxm")[0])[0] is None
 
 

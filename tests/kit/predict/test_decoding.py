@@ -18,7 +18,7 @@ from cs336kit.predict import (
 from cs336kit.predict.chip import chip as chip_of
 from cs336kit.predict.decoding.bounds import Bounds
 from cs336kit.predict.decoding.latency import _reads_longer
-from cs336plan.serving.serve import ServingQuestion, serve
+from cs336plan import ServingQuestion, serve
 
 LLAMA, FALCON = MODELS["llama-3-8b"], MODELS["falcon-40b"]
 

@@ -24,11 +24,20 @@ from cs336kit.predict import (
     training_flops,
     training_memory,
 )
+from cs336kit.predict.training import first
 from cs336plan import Question, plan
 
 pytestmark = pytest.mark.torch
 
 TINY = TransformerConfig(layers=2, d_model=16, heads=4, vocab=13, context=8)
+
+
+def test_the_first_value_that_holds_is_found_with_few_questions():
+    for least in (1, 2, 31, 64):
+        asked = []
+        assert first(range(1, 65), lambda n, least=least, asked=asked: asked.append(n) or n >= least) == least
+        assert len(asked) <= 13 and len(set(asked)) == len(asked)
+    assert first([1, 2], lambda n: n > 2) is None is first([], bool)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
