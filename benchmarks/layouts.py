@@ -126,7 +126,7 @@ def faults(case: Case) -> Iterator[str]:
 
 def _whole_bytes(config: TransformerConfig, layout: Layout, step: dict[str, Any]) -> list[int]:
     """Bytes of each parameter of both ends of the pipeline with the padding of gathered ones, 4 for each element."""
-    if layout.stage < 3:
+    if layout.zero_stage < 3:
         return []
     ends = [program(config, layout=layout, stage=stage, **step) for stage in sorted({0, layout.pp - 1})]
     return [4 * leaf.count * whole_elements(walked, leaf) for walked in ends for leaf in walked.leaves]

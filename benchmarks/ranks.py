@@ -187,7 +187,7 @@ def reasons(case: Case) -> dict[str, str]:
             "peak": "lm computes the experts of a rank one after the other, predict as one product",
             "sent": "how many tokens go to each expert: 8 bytes for each, left out by predict",
         }
-    if layout.stage == 2:
+    if layout.zero_stage == 2:
         return {"peak": "lm reduces the gradient of each parameter at once, predict those of a block when it ends"}
     if layout.microbatches > 1 and layout.pp == 1:
         return {"peak": "lm adds the losses of the microbatches up: 4 bytes"}

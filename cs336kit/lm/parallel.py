@@ -58,7 +58,7 @@ def check_runnable(model: DecoderOnly, layout: Layout, ranks: int) -> None:
             f"1F1B with fewer micro-batches ({layout.microbatches}) than stages ({layout.pp}) is supported by predict, but not "
             f"by torch: give microbatches={layout.pp} or more, or schedule=gpipe."
         )
-    if layout.ep > 1 and (layout.stage or layout.pp > 1):
+    if layout.ep > 1 and (layout.zero_stage or layout.pp > 1):
         raise ValueError("ep with zero1, zero2, fsdp or pp is supported by predict, but lm runs it only with dp.")
     if layout.tp > 1 and model.config.dropout:
         raise ValueError("ranks of tp would need the same dropout on shared activations: give a model without it.")
@@ -96,7 +96,7 @@ class Parallel(nn.Module):
                 if isinstance(module, MixtureOfExperts):
                     model.set_submodule(name, DividedExperts(module, self.group("ep"), layout.ep, self.at["ep"]))
         self.module = Stage(model, layout, self.at["pp"], self.tensor)
-        if layout.stage == 3:
+        if layout.zero_stage == 3:
             self._shard()
         self.tied = tie(self.module, self.config, layout, self._ends)
         self.schedule = (
@@ -217,7 +217,7 @@ class Parallel(nn.Module):
 
     def _gradient(self, parameter: nn.Parameter) -> Tensor | None:
         """Where this rank accumulates the gradient of a parameter: all of it, or with zero2 its own rows."""
-        if self.shards is not None and self.layout.stage == 2:
+        if self.shards is not None and self.layout.zero_stage == 2:
             return self.shards.own[parameter].grad
         return None if parameter.grad is None else _torch.local(parameter.grad)
 
@@ -235,7 +235,7 @@ class Parallel(nn.Module):
                 dist.all_reduce(gradient, group=group)
         if self.shards is not None:
             self.shards.add_up()
-        elif self.layout.stage != 3:
+        elif self.layout.zero_stage != 3:
             self._average()
 
     def _average(self) -> None:
@@ -251,15 +251,15 @@ class Parallel(nn.Module):
 
     def optimizer(self, make: MakeOptimizer) -> torch.optim.Optimizer | ShardedOptimizer:
         """An optimizer for this rank's part, made by `make(parameters)`; with zero1 and zero2, for this rank's rows only."""
-        if self.layout.stage not in (1, 2):
+        if self.layout.zero_stage not in (1, 2):
             return make(self.module.parameters())
         if self.shards is not None:
             self.shards.let_go()
-        both = self.schedule is not None and self.layout.stage == 2
+        both = self.schedule is not None and self.layout.zero_stage == 2
         self.shards = ShardedOptimizer(
             self.module, make, group=self.group("shards", "ep"), count=self.layout.shards * self.layout.ep,
             rank=self.at["shards"] * self.layout.ep + self.at["ep"], replicas=self.group("dp"),
-            stage=self.layout.stage,
+            stage=self.layout.zero_stage,
             # torch's pipeline divides parameter.grad by the number of micro-batches, but with zero2 it is None by then.
             mean_over=self.layout.data_ranks * (self.layout.microbatches if both else 1),
         )  # fmt: skip

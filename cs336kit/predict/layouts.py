@@ -65,7 +65,7 @@ class Layout:
     ep: int = 1
     cp: int = 1
     #: what is sharded: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too
-    stage: int = field(init=False, repr=False, compare=False)
+    zero_stage: int = field(init=False, repr=False, compare=False)
     #: ranks of the axis that shards it: zero1, zero2 or fsdp
     shards: int = field(init=False, repr=False, compare=False)
     #: ranks in total
@@ -90,7 +90,7 @@ class Layout:
             raise ValueError(f"schedule={self.schedule!r} is about the stages of a pipeline, and pp is 1: give pp too")
 
         stage = next((stage for name, stage in STAGES.items() if getattr(self, name) > 1), 0)
-        object.__setattr__(self, "stage", stage)
+        object.__setattr__(self, "zero_stage", stage)
         object.__setattr__(self, "shards", self.zero1 * self.zero2 * self.fsdp)
         object.__setattr__(self, "count", self.pp * self.data_ranks * self.cp * self.tp)
 
@@ -143,7 +143,7 @@ class Layout:
 
     def sharing(self, expert: bool) -> int:
         """The number of ranks over which the state of a parameter is divided."""
-        return self.shards * self.cp * (1 if expert else self.ep) if self.stage else 1
+        return self.shards * self.cp * (1 if expert else self.ep) if self.zero_stage else 1
 
     def in_flight(self, stage: int) -> int:
         """The most micro-batches at a time whose saved tensors a stage holds."""

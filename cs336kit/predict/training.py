@@ -179,7 +179,7 @@ def _alive(
 def _peak(walked: Program, moments: dict[str, Alive], held: Breakdown) -> Breakdown:
     peak = max(moments.values(), key=lambda alive: alive.bytes)
     parts = {name: size for name, size in held.items() if name != "gradients"}
-    if walked.layout.stage == 3:
+    if walked.layout.zero_stage == 3:
         parts["gathered parameters"] = peak.gathered
     parts["gradients"] = peak.gradients
     parts["activations"] = peak.kept

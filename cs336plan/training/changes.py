@@ -115,7 +115,7 @@ def _of_layout(q: Question, over: Over) -> Iterator[Change]:
     alone: dict[str, Any] = dict.fromkeys(REPLICAS, 1)
     by = {name: replace(placed, **alone | {name: ranks}) for name in STAGES}
     name = "zero2" if over(layout=by["zero1"]) > max(0, over(layout=by["zero2"])) else "zero1"
-    if by[name] != placed and placed.stage <= STAGES[name]:
+    if by[name] != placed and placed.zero_stage <= STAGES[name]:
         yield Change(name, {"layout": by[name]})
     if q.layout is not None and by["fsdp"] != placed:
         yield Change("fsdp", {"layout": by["fsdp"]})

@@ -138,7 +138,7 @@ def _of_the_run(q: Question) -> Iterator[Note]:
         yield Note("temporary tensors", {"optimizer": q.optimizer})
     if q.optimizer == "muon":
         yield Note("muon")
-    if q.placed.dp > 1 and not q.placed.stage:
+    if q.placed.dp > 1 and not q.placed.zero_stage:
         yield Note("replicas")
     if q.config and not q.config.kv_latent and q.placed.tp > q.config.kv_heads:
         copies, heads, ranks = of.key_value_copies(q), q.config.kv_heads, q.placed.tp

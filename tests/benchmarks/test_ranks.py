@@ -151,7 +151,7 @@ def test_a_rank_is_as_predicted_in_other_types_sizes_and_with_less_to_train(monk
         monkeypatch.setitem(STEP, name, size)
     case = Case("", config, Layout.parse(layout), "sdpa", checkpointing=False, **{"stage": 0, **options})
     real, said = counted(case), predicted(case)
-    names = set(QUANTITIES) - ({"peak"} if case.layout.stage else set())
+    names = set(QUANTITIES) - ({"peak"} if case.layout.zero_stage else set())
     assert {name: real[name] for name in names} == {name: said[name] for name in names}
     assert real["wires"] == +said["wires"]
 

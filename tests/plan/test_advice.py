@@ -182,7 +182,7 @@ def test_what_costs_nothing_is_advised_first():
 
 
 def test_gradients_are_shared_too_where_states_are_not_enough(monkeypatch):
-    monkeypatch.setattr(planner, "memory", lambda q: Held(90 - 20 * q.placed.stage))
+    monkeypatch.setattr(planner, "memory", lambda q: Held(90 - 20 * q.placed.zero_stage))
     monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, chunks=2, checkpointing=True, layout="dp=4", optimizer="sgd")
     for room, first in ((70, Layout(zero1=4)), (69, Layout(zero2=4)), (50, Layout(zero2=4)), (49, Layout(fsdp=4))):

@@ -161,7 +161,7 @@ def decoder(step: Step) -> Program:
     for times, pattern in periods(kinds):
         # A pattern of different layers is listed once, however often it repeats. Where parameters are sharded, what is gathered
         # beside a block depends on its neighbors, which are others at both ends: the first and the last period are apart.
-        ends = layout.stage == 3 and times > 1
+        ends = layout.zero_stage == 3 and times > 1
         for repeated in (1, times - 2, 1) if ends else (times,):
             with b.repeat("blocks", repeated) if repeated > 1 else nullcontext():
                 for count, kind in pattern if repeated else ():

@@ -217,7 +217,7 @@ def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tu
     if experts:
         wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
     # Where ranks shard gradients, further communication is about a rank's shard.
-    shares = layout.shards * layout.cp * layout.ep if layout.stage >= 2 else 1
+    shares = layout.shards * layout.cp * layout.ep if layout.zero_stage >= 2 else 1
     summed: dict[int, int] = {}
     for ranks, leaf in _summed(group, layout) if layout.tp > 1 else ():
         elements = leaf.count // max(1, group.repeated) * shard_elements(leaf.tensor.shape, shares)
@@ -251,7 +251,7 @@ def _data_wires(
     ranks, stride = layout.shards * layout.cp * (1 if expert else layout.ep), apart["cp" if expert else "ep"]
     trained = [leaf for leaf in leaves if leaf.tensor.needs_gradient]
     gradient, weight = ELEMENT_BYTES[policy.gradients], ELEMENT_BYTES[policy.weights]
-    if not layout.stage:
+    if not layout.zero_stage:
         ranks *= layout.dp
         size = gradient * sum(leaf.count // max(1, repeated) * leaf.tensor.elements for leaf in trained)
         return [_group("all-reduce", "data", ranks, stride, ring_bytes("all-reduce", size, ranks), "step")]
@@ -261,9 +261,9 @@ def _data_wires(
 
     mine = share(trained)
     sent = (ranks - 1) * mine
-    when = "step" if layout.stage == 1 else "backward"
+    when = "step" if layout.zero_stage == 1 else "backward"
     wires = [_group("reduce-scatter", "data", ranks, stride, gradient * sent, when)]
-    if layout.stage == 3:
+    if layout.zero_stage == 3:
         each = [leaf.count // max(1, repeated) * gathered_share(leaf, ranks, policy) for leaf in leaves]
         whole = (ranks - 1) * sum(each)
         passes = ("forward", "backward") if repeated else ("forward",)

@@ -10,7 +10,7 @@ class Gathering:
 
     def __init__(self, program: Program, ledger: Ledger):
         self.ledger = ledger
-        self.rules = Gathered(program, ledger.rounded) if program.layout.stage == 3 else None
+        self.rules = Gathered(program, ledger.rounded) if program.layout.zero_stage == 3 else None
         #: whether the backward pass has not reached the head yet, at which the last block is gathered
         self.before_head = self.rules is not None
         if self.rules is not None:

@@ -18,7 +18,7 @@ class ParameterGradients:
     def __init__(self, program: Program, ledger: Ledger):
         self.ledger, self.layout = ledger, program.layout
         #: whether a rank keeps only a shard of each gradient
-        self.divided = self.layout.stage >= 2
+        self.divided = self.layout.zero_stage >= 2
         self.size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
         #: with accumulation: gradients still to come for a parameter, before their sum is added to the old one

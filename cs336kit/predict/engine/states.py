@@ -22,7 +22,7 @@ def _sharing(walked: Program, leaf: Leaf) -> int:
 
 def held_elements(layout: Layout, parameter: Tensor, stage: int) -> int:
     """Elements of a parameter that a rank holds of a state that ZeRO shards from this stage on."""
-    if layout.stage < stage:
+    if layout.zero_stage < stage:
         return parameter.elements
     return shard_elements(parameter.shape, layout.sharing(parameter.storage.name in OF_EXPERTS))
 
@@ -64,7 +64,7 @@ def _state_parts(walked: Program, optimizer: str, *, allocated: bool) -> Iterato
     for leaf in _trained(walked):
         shape, count = leaf.tensor.shape, leaf.count
         # Experts in one tensor count as a matrix each where shapes matter, and where ranks shard what is requested.
-        apart = shaped == "matrices" or (walked.layout.stage > 0 and (shaped or allocated))
+        apart = shaped == "matrices" or (walked.layout.zero_stage > 0 and (shaped or allocated))
         if len(shape) > 2 and apart:
             shape, count = shape[1:], count * shape[0]
         shape = shard_shape(shape, _sharing(walked, leaf))
