@@ -630,7 +630,7 @@ def test_help_says_defaults_and_bytes(capsys):
     # Of a parameter with AdamW: 4 · 4; 2 + 2 + 4 + 8; 2 + 4 + 4 + 8; 4 · 2.
     assert "fp32 (16), autocast (16), bf16 (8)" in said and "mixed (16), mixed-fp32-gradients (18)" in said
     assert "mixed, the default" in said and "lion8bit; adamw by default" in said
-    assert "default 0.4" in said and "default 0.8" in said and "course (default)" in said
+    assert "default 0.4" in said and "default 0.8" in said
 
 
 def test_what_is_asked_for_beside_json_stands_in_it(capsys):
