@@ -35,14 +35,14 @@ class Builder(Writer):
         wide = self.policy.casts and operation in self.device.autocast_fp32
         return self.cast(f"{place}/fp32", x, "fp32", name=name) if wide else x
 
-    def _cast_parameter(self, parameter: Tensor, name: str, cached: bool) -> Tensor:
+    def _cast_parameter(self, parameter: Tensor, name: str) -> Tensor:
         """Autocast's copy of a parameter, cached; a frozen parameter, or a view of one, is copied at every use."""
         known = self.cache.get(id(parameter))
         if known is not None:
             return known[0]
         dtype = self.policy.products
         copy = self.cast(f"cast {parameter.storage.name}", parameter, dtype, name=f"{dtype} {name}")
-        if cached and self.trained(parameter.storage.name):
+        if self.trained(parameter.storage.name):
             self.cache[id(parameter)] = (copy, self.count)
         return copy
 
@@ -59,9 +59,8 @@ class Builder(Writer):
         name: str = "",
         cast: str = "",
         adapters: Adapters = None,
-        cached: bool = True,
     ) -> Tensor:
-        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once if `cached`.
+        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once.
 
         `adapters`: existing ones.
         """
@@ -75,17 +74,14 @@ class Builder(Writer):
         if self.policy.casts:
             # In the order in which torch evaluates its arguments: the last one first.
             matrix, bias_parameter = W, b
-            b = self._cast_parameter(b, "copies of biases", cached) if b is not None else None
-            W = self._cast_parameter(W, copies, cached)
+            b = self._cast_parameter(b, "copies of biases") if b is not None else None
+            W = self._cast_parameter(W, copies)
             # A tied head is as trained as its table.
             pairs = ((b, bias_parameter), (W, matrix))
             copied = [
                 copy
                 for copy, p in pairs
-                if copy is not None
-                and p is not None
-                and p is not copy
-                and not (cached and self.trained(p.storage.name))
+                if copy is not None and p is not None and p is not copy and not self.trained(p.storage.name)
             ]
             source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
         y = self._linear(place, source, W, b, outputs, component, name)
@@ -220,15 +216,13 @@ class Builder(Writer):
                 normed = scaled
             return normed
 
-    def softcap(self, place: str, x: Tensor, *, name: str, early: bool = False) -> Tensor:
-        """cap · tanh(x / cap), which saves the tanh; x is freed at its end, or `early`, where each operation is a line."""
+    def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
+        """cap · tanh(x / cap), which saves the tanh; x is freed at its end."""
         divided = self.op(f"{place}/div", "div", (x,), x.shape)
-        if early:
-            self.free(x)
         tanh = self.op(f"{place}/tanh", "tanh", (divided,), x.shape, keeps_output=True, name=name)
         self.free(divided)
         capped = self.op(f"{place}/mul", "mul", (tanh,), x.shape)
-        self.free(tanh, *([] if early else [x]))
+        self.free(tanh, x)
         return capped
 
     def rotate(self, straight: Tensor, halves: tuple[Tensor, ...], sine: Tensor, *, name: str) -> Tensor:
@@ -345,21 +339,17 @@ class Builder(Writer):
         counted = ((component, flops),)
         return self.op(place, "matmul", (x, y), shape, keeps=_factors(x, y), flops=counted, gradient_flops=flops)
 
-    def embedding(
-        self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "", made: bool = False
-    ) -> Tensor:
+    def embedding(self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """Rows of a table; its gradient is a table of zeros with the rows' gradients added.
 
-        It saves the tokens, which matters if they are `made` during the pass: the caller holds all others anyway.
+        It saves the tokens, which the caller holds anyway.
         """
         scratch = (
             self.device.embedding(tokens.elements, table.shape[0], table.shape[1]) if self.device.embedding else ()
         )
         if self.layout.tp > 1:  # which of the tokens are in this rank's part of the table
             scratch = (*scratch, ELEMENT_BYTES[tokens.dtype] * tokens.elements)
-        return self.op(
-            place, "embedding", (table, tokens), shape, name=name, scratch=scratch, keeps=(tokens,) if made else ()
-        )
+        return self.op(place, "embedding", (table, tokens), shape, name=name, scratch=scratch)
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
         """Chosen rows of x; saves the indices. Its gradient is written into zeros of x's size."""

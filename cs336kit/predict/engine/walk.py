@@ -97,8 +97,6 @@ class Walk:
         for storage in as_freed(op, checkpointed=self.checkpointed):
             if not storage.leaf:
                 self.ledger.release(storage)
-        if self.repeated == 1:  # no other run shares anything
-            self.ledger.release_shared()
 
     def _release_block(self, op: Op) -> None:
         """The last node that holds a checkpointed block releases it together with its own variables."""
@@ -237,7 +235,6 @@ class Walk:
                 self.scatter(self.ledger.gradients - before, self.shares - shares)
 
         start, each = self._repeat(block, run, gathers)
-        self.ledger.release_shared()
         if gathers is not None:
             self.ledger.stand(gathers.embedding)
         if outermost:
@@ -276,7 +273,7 @@ class Walk:
                 self.ledger.drop(storage)
             self._release(op)
             self._release_block(op)
-            if op.kind in ("receive", "held"):  # the input of a stage, or what checkpointed blocks read
+            if op.kind == "receive":  # the input of a stage
                 self.ledger.drop(op.allocates[0])
             return
         moment = _BACKWARD[op.part]
