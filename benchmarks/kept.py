@@ -13,6 +13,7 @@ import warnings
 from typing import Any, NamedTuple
 
 import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarks.traced import BATCH, SEQUENCE, ran, small
 from cs336kit.predict.checks import known
@@ -40,9 +41,9 @@ POLICIES = [Policy(*each) for each in itertools.product(PRECISIONS, ATTENTIONS, 
 
 def config_of(name: str, dropout: float) -> dict[str, Any]:
     """A small config.json of this architecture with the same probability for each of its dropouts."""
-    values = small(name)
-    drops = [field for field in values if field.endswith(("dropout", "pdrop")) and field != "classifier_dropout"]
-    return values | dict.fromkeys(drops, dropout)
+    fields = CONFIG_MAPPING[name]().to_dict()
+    drops = [field for field in fields if field.endswith(("dropout", "pdrop")) and field != "classifier_dropout"]
+    return small(name) | dict.fromkeys(drops, dropout)
 
 
 class Row(NamedTuple):

@@ -197,7 +197,7 @@ def _kept(items: Sequence[Item]) -> dict[str, int]:
         for storage in storages:
             if not storage.leaf and storage not in seen and storage.name not in _NO_GRADIENTS:
                 seen.add(storage)
-                parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * (1 if storage.shared else count)
+                parts[storage.name] = parts.get(storage.name, 0) + storage.bytes * count
 
     walk(items, 1)
     return parts

@@ -75,9 +75,6 @@ class Kernel:
     mask: bool = False
     #: whether it takes fewer key/value heads than query heads without repeating them
     grouped: bool = False
-    #: whether it takes one key/value head for all query heads even without enable_gqa: torch's on a CPU does from 2.14 on, and
-    #: the rows below are those of 2.13
-    broadcast: bool = False
     #: whether it takes values of another width than keys
     value_widths: bool = False
     #: the widest head that it takes
@@ -133,12 +130,11 @@ class Device:
         dropout: bool,
         mask: bool,
         grouped: bool,
-        broadcast: bool = False,
         value_width: int | None = None,
     ) -> Kernel | None:
         """The kernel that scaled_dot_product_attention takes, or None if it writes attention out.
 
-        Fewer key/value heads are `grouped` if the function is told so (enable_gqa), else `broadcast`.
+        Fewer key/value heads are `grouped`: the function is told so (enable_gqa).
         """
         other = value_width is not None and value_width != width
         for kernel in self.kernels:
@@ -149,7 +145,6 @@ class Device:
                 and dropout <= kernel.dropout
                 and mask <= kernel.mask
                 and grouped <= kernel.grouped
-                and broadcast <= kernel.broadcast
                 and other <= kernel.value_widths
             ):
                 return kernel

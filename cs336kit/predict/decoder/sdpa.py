@@ -12,21 +12,17 @@ from cs336kit.predict.engine.operations import HOST_INDICES, Storage, Tensor
 class Heads(NamedTuple):
     """Queries, keys or values, (batch, heads, sequence, width).
 
-    `front`: they have this order in memory, not the heads after the sequence. `split`: each token's heads are a part
-    of a wider row. `expanded`: one head represents all, without a copy.
+    `front`: they have this order in memory, not the heads after the sequence.
     """
 
     x: Tensor
     front: bool = False
-    split: bool = False
-    expanded: bool = False
 
-    def one_batch_of(self, wanted: int) -> bool:
-        """Whether batch and `wanted` heads are one axis without a copy; one head represents any number in a batch of one."""
+    @property
+    def one_batch(self) -> bool:
+        """Whether batch and heads are one axis without a copy."""
         B, heads, S, _ = self.x.shape
-        if heads != wanted or self.expanded:
-            return B == 1 and (heads == 1 or self.expanded)
-        return self.front or B == 1 or heads == 1 or (S == 1 and not self.split)
+        return self.front or B == 1 or heads == 1 or S == 1
 
     def batched(self, b: Builder, name: str, heads: int, *, shared: bool = False) -> Tensor:
         """A batched product over heads needs batch and heads as one axis: a copy, unless they are one already.
@@ -34,7 +30,7 @@ class Heads(NamedTuple):
         `shared`: the heads that share a key head are one axis with their positions.
         """
         x = self.x
-        if self.front or x.shape[2] == 1 if shared else self.one_batch_of(heads):
+        if self.front or x.shape[2] == 1 if shared else self.one_batch:
             return x
         return b.copy(f"{name}/batched", x, (x.shape[0], heads, *x.shape[2:]), name=name)
 
@@ -45,7 +41,7 @@ class Heads(NamedTuple):
 
     def computed(self, x: Tensor) -> "Heads":
         """The result of an element-wise operation on these heads."""
-        return Heads(x, front=self.front or self.expanded)
+        return Heads(x, front=self.front)
 
 
 def scaled_dot_product_attention(

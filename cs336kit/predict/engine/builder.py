@@ -35,14 +35,14 @@ class Builder(Writer):
         wide = self.policy.casts and operation in self.device.autocast_fp32
         return self.cast(f"{place}/fp32", x, "fp32", name=name) if wide else x
 
-    def _cast_parameter(self, parameter: Tensor, name: str, cached: bool) -> Tensor:
+    def _cast_parameter(self, parameter: Tensor, name: str) -> Tensor:
         """Autocast's copy of a parameter, cached; a frozen parameter, or a view of one, is copied at every use."""
         known = self.cache.get(id(parameter))
         if known is not None:
             return known[0]
         dtype = self.policy.products
         copy = self.cast(f"cast {parameter.storage.name}", parameter, dtype, name=f"{dtype} {name}")
-        if cached and self.trained(parameter.storage.name):
+        if self.trained(parameter.storage.name):
             self.cache[id(parameter)] = (copy, self.count)
         return copy
 
@@ -59,9 +59,8 @@ class Builder(Writer):
         name: str = "",
         cast: str = "",
         adapters: Adapters = None,
-        cached: bool = True,
     ) -> Tensor:
-        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once if `cached`.
+        """x Wᵀ + b; saves x and W. Under autocast, all three are cast first, parameters once.
 
         `adapters`: existing ones.
         """
@@ -75,17 +74,14 @@ class Builder(Writer):
         if self.policy.casts:
             # In the order in which torch evaluates its arguments: the last one first.
             matrix, bias_parameter = W, b
-            b = self._cast_parameter(b, "copies of biases", cached) if b is not None else None
-            W = self._cast_parameter(W, copies, cached)
+            b = self._cast_parameter(b, "copies of biases") if b is not None else None
+            W = self._cast_parameter(W, copies)
             # A tied head is as trained as its table.
             pairs = ((b, bias_parameter), (W, matrix))
             copied = [
                 copy
                 for copy, p in pairs
-                if copy is not None
-                and p is not None
-                and p is not copy
-                and not (cached and self.trained(p.storage.name))
+                if copy is not None and p is not None and p is not copy and not self.trained(p.storage.name)
             ]
             source = x = self.cast(f"{place}/cast", x, self.policy.products, name=cast or x.storage.name)
         y = self._linear(place, source, W, b, outputs, component, name)
@@ -215,15 +211,13 @@ class Builder(Writer):
                 normed = scaled
             return normed
 
-    def softcap(self, place: str, x: Tensor, *, name: str, early: bool = False) -> Tensor:
-        """cap · tanh(x / cap), which saves the tanh; x is freed at its end, or `early`, where each operation is a line."""
+    def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
+        """cap · tanh(x / cap), which saves the tanh; x is freed at its end."""
         divided = self.pointwise(f"{place}/div", "div", x)
-        if early:
-            self.free(x)
         tanh = self.pointwise(f"{place}/tanh", "tanh", divided, keeps="output", name=name)
         self.free(divided)
         capped = self.pointwise(f"{place}/mul", "mul", tanh)
-        self.free(tanh, *([] if early else [x]))
+        self.free(tanh, x)
         return capped
 
     def rotate(self, straight: Tensor, halves: tuple[Tensor, ...], sine: Tensor, *, name: str) -> Tensor:
@@ -334,14 +328,12 @@ class Builder(Writer):
         """A batched product x @ y; saves each factor that the other's gradient needs."""
         return self.product(place, "matmul", (x, y), shape, flops, component=component, keeps=_factors(x, y))
 
-    def embedding(
-        self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "", made: bool = False
-    ) -> Tensor:
+    def embedding(self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """Rows of a table; its gradient is a table of zeros with the rows' gradients added.
 
-        It saves the tokens, which matters if they are `made` during the pass: the caller holds all others anyway.
+        It saves the tokens, which the caller holds anyway.
         """
-        y = self.computed(place, "embedding", (table, tokens), shape, keeps=(tokens,) if made else (), name=name)
+        y = self.computed(place, "embedding", (table, tokens), shape, name=name)
         if self.device.embedding:
             self.last.scratch = self.device.embedding(tokens.elements, table.shape[0], table.shape[1])
         if self.layout.tp > 1:  # which of the tokens are in this rank's part of the table

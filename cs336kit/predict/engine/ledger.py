@@ -24,7 +24,6 @@ class Start(NamedTuple):
     live: int
     gradients: int
     kept: int
-    once: int
     peaks: dict[str, Alive]
 
 
@@ -42,8 +41,6 @@ class Ledger:
         #: holders of a storage: variables, gradients in flight, operations that save it
         self.holds: dict[Storage, int] = {}
         self.keeping: dict[Storage, int] = {}
-        #: saved bytes that all runs share, and the storages among them that no operation needs any longer
-        self.once, self.finished = 0, list[Storage]()
         #: what is alive in addition by the rules of gathered parameters
         self.beside = Beside()
         self._together = 0
@@ -83,26 +80,14 @@ class Ledger:
         kept = self.keeping.get(storage, 0)
         if not kept:
             self.kept += self.size(storage)
-            self.once += self.size(storage) * storage.shared
         self.keeping[storage] = kept + 1
 
     def release(self, storage: Storage) -> None:
         """One of the operations that saved it no longer needs it."""
         kept = self.keeping[storage] = self.keeping[storage] - 1
-        if not kept and storage.shared:  # the other runs still need it
-            self.finished.append(storage)
-            return
         if not kept:
             self.kept -= self.size(storage)
         self.drop(storage)
-
-    def release_shared(self) -> None:
-        """All runs have ended: what they share is freed, unless something else holds it."""
-        for storage in self.finished:
-            self.kept -= self.size(storage)
-            self.once -= self.size(storage)
-            self.drop(storage)
-        self.finished.clear()
 
     def see(self, moment: str, place: str, extra: tuple[int, ...] = ()) -> None:
         """Update the maximum of this moment; `extra`: tensors that are alive only now."""
@@ -129,7 +114,7 @@ class Ledger:
 
     def first_run(self) -> Start:
         """From here on, the first run of something that is repeated is observed by itself."""
-        start = Start(self.live, self.gradients, self.kept, self.once, self.peaks)
+        start = Start(self.live, self.gradients, self.kept, self.peaks)
         self.peaks = {}
         return start
 
@@ -140,8 +125,7 @@ class Ledger:
         in addition in a backward pass (`gathers`) differs in these two, so their neighbors may hold it.
         """
         rest, outside = block.count - 1, start.peaks
-        kept_by_each = self.kept - start.kept - (self.once - start.once)
-        each = self.live - start.live, self.gradients - start.gradients, kept_by_each
+        each = self.live - start.live, self.gradients - start.gradients, self.kept - start.kept
         live, gradients, kept = (rest * change for change in each)
         self.live += live
         self.gradients += gradients

@@ -23,15 +23,13 @@ INDICES, HOST_INDICES = "indices", "indices on the host"
 class Storage:
     """Memory that is allocated and freed as a whole, however many tensors are views of it."""
 
-    __slots__ = ("bytes", "leaf", "name", "shared")
+    __slots__ = ("bytes", "leaf", "name")
 
     def __init__(self, name: str, bytes: int, leaf: bool = False):
         self.name = name
         self.bytes = bytes
         #: a parameter, or data that the caller holds: alive before and after the pass
         self.leaf = leaf
-        #: whether it is the same in every run of a repeated block, such as tables that all blocks read
-        self.shared = False
 
     def __repr__(self) -> str:
         return f"Storage({self.name!r}, {self.bytes:,} bytes)"

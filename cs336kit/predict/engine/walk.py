@@ -161,7 +161,6 @@ class Walk:
                 self.gradients.leave()
 
         start, each = self._repeat(block, run, self.gathering.of(block))
-        self.ledger.release_shared()
         self.gathering.leave_backward(block)
         if outermost:
             self.marks += [("block backward", start + (run_number + 1) * each) for run_number in range(block.count)]
@@ -183,7 +182,7 @@ class Walk:
                 self.ledger.drop(storage)
             self._release(op)
             self.recomputation.done(op)
-            if op.kind in ("receive", "held"):  # the input of a stage, or what checkpointed blocks read
+            if op.kind == "receive":  # the input of a stage
                 self.ledger.drop(op.allocates[0])
             return
         moment = _BACKWARD[op.part]
@@ -221,8 +220,7 @@ class Walk:
             if not storage.leaf:
                 self.ledger.release(storage)
         if self.repeated == 1:  # no other run shares anything
-            self.ledger.release_shared()
-
+    
     def _collect(self, op: Op, moment: str, gradient: Gradient, storage: Storage) -> None:
         """A gradient waits for the node that takes it, or is added to the one that waits already."""
         tensor = gradient.of
