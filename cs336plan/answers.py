@@ -31,7 +31,7 @@ def plain_values(answer: Any, rows: Iterable[Row[Any]]) -> dict[str, object]:
     """The value of each row under its key: what --json prints."""
     found: dict[str, object] = {}
     for key, _, value, parts, _ in rows:
-        one = value(answer) if value else getattr(answer if hasattr(answer, key) else answer.question, key)
+        one: Any = value(answer) if value else getattr(answer if hasattr(answer, key) else answer.question, key)
         if isinstance(one, Breakdown):
             one = dict(one.items())
         found[key] = one if one is None or not parts else dict(zip(parts, one, strict=True))
