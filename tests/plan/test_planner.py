@@ -585,8 +585,8 @@ def test_how_many_accelerators_a_number_of_days_asks_for():
     assert "× 86,400 s × 30), rounded up to whole nodes of 8: 4,920" in " ".join(explained(answer).split())
     assert plan(dataclasses.replace(question, node=3)).accelerators_within_days == 4914
     assert plan(dataclasses.replace(question, node=10**4)).accelerators_within_days == 4914
-    # They are as many as the time says, also where it is met exactly.
-    for count in (1, 2, 7, 4912):
+    # They are as many as the time says, also where it is met exactly, and where the quotient of two times is 472 and a bit.
+    for count in (1, 2, 7, 472, 4912):
         exactly = plan(dataclasses.replace(question, count=count)).days
         assert plan(dataclasses.replace(question, within_days=exactly)).accelerators_within_days == count
     assert plan(dataclasses.replace(question, within_days=None)).as_dict()["accelerators_within_days"] is None
