@@ -69,6 +69,10 @@ def test_the_last_digits_may_differ_and_nothing_else():
     assert same({"said": "", "so": ["100"]}, {"said": "", "so": ["101"]})
     assert not same({"said": "", "so": ["100"]}, {"said": "", "so": ["101.1"]})
     assert same({"said": "", "so": ["-1,000"]}, {"said": "", "so": ["-991"]})
+    # However small it is.
+    assert same({"said": "", "so": ["2.5e-06"]}, {"said": "", "so": ["2.52e-06"]})
+    assert not same({"said": "", "so": ["2.5e-06"]}, {"said": "", "so": ["5e-06"]})
+    assert not same({"said": "", "so": ["0"]}, {"said": "", "so": ["0.001"]})
     for other in (["300 of 1e5", "[1.31, -2.5e-06]"], ["296 in 1e5", "[1.31, -2.5e-06]"], ["296 of 1e5"]):
         assert not same(old, old | {"so": other})
     assert not same({"said": "", "so": [], "source": "x"}, {"said": "", "so": []})

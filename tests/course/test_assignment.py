@@ -140,6 +140,15 @@ def test_what_shows_no_points_gives_none(outputs, points):
     assert determine_grade(cell) == (points, 6)
 
 
+@pytest.mark.parametrize(("shown", "wrong"), [("0.0", False), ("6.0", False), ("6.1", True), ("-0.1", True)])
+def test_only_what_shows_no_points_gets_an_error(shown, wrong):
+    """Who has tried and got 0 is told by the check why, and not that the cell shows no number."""
+    cell = new_code_cell(outputs=[result(shown)], metadata={"nbgrader": marks(f"{POINTS}03.1", points=6)})
+    Scored().preprocess_cell(cell, {}, 0)
+    errors = [output.evalue for output in cell.outputs if output.output_type == "error"]
+    assert errors == ["This cell shows no number from 0 to 6, so it gives no points."] * wrong
+
+
 def test_a_lecturer_s_own_cells_are_graded_as_nbgrader_does():
     cell = new_code_cell("assert True", metadata={"nbgrader": marks("mine", points=6)})
     Scored().preprocess_cell(cell, {}, 0)

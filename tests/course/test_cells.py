@@ -29,6 +29,10 @@ def test_needs_are_compared_as_versions(monkeypatch):
     assert cells.unmet_need(cell("needs:torch>=2.9")) is None
     assert cells.unmet_need(cell("needs:torch<2.10")) is None
     assert cells.unmet_need(cell("needs:torch<2.9"))
+    # A build before a release has what the release has.
+    monkeypatch.setattr(cells.metadata, "version", lambda package: "2.13.0.dev20260101+cu130")
+    assert cells.unmet_need(cell("needs:torch>=2.13")) is None
+    assert "but this is torch 2.13.0.dev20260101+cu130" in cells.unmet_need(cell("needs:torch<2.13"))
 
 
 @pytest.mark.parametrize(("width", "allowed"), [("1e-2", True), ("0.011", False), ("1e9", False)])

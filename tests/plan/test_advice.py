@@ -409,6 +409,10 @@ def test_sharding_says_what_it_sends_more_and_how_long_that_takes(monkeypatch):
         one.costs == f"no more FLOPs, 1.5 GB more on the wire for each step and accelerator; {unknown}"
         and one.slower is None
     )
+    # The link of the table is one inside a node of 8, and says nothing of two nodes.
+    for count, long in ((8, f"{1.75e9 / linked.link:,.2f} s if nothing overlaps"), (16, "")):
+        (one, *_) = advised(dataclasses.replace(number, count=count), linked, 5)
+        assert long in one.costs and (unknown in one.costs) is not bool(long), count
     # Products in bf16 gather 2 · 2 bytes, and gradients in fp32 save 4.
     (one, *_) = advised(dataclasses.replace(number, precision="mixed-fp32-gradients"), CHIP, 5)
     assert one.costs == "no more FLOPs, and as many bytes on the wire"

@@ -568,6 +568,11 @@ def test_a_plan_says_which_heads_ranks_of_tp_hold_twice():
     copies = 8 * 80 * 2 * 8192 * 128  # of 8 heads in 80 layers, two matrices of 8192 × 128
     assert f"each head is on 2 of them and counted on each: {copies:,} parameters" in note
     assert f"{2 * copies / 2**30:.2f} GiB of weights" in note
+    # Under autocast, weights have four bytes, and products two.
+    autocast = plan(dataclasses.replace(question, precision="autocast"))
+    assert any(
+        f"{copies:,} parameters of a tp group are copies, {4 * copies / 2**30:,.2f} GiB" in n for n in autocast.notes
+    )
     whole = plan(dataclasses.replace(question, layout="tp=8"))
     assert not [note for note in whole.notes if "key/value heads" in note]
 

@@ -4,6 +4,7 @@ import json
 import re
 from functools import partial
 from math import prod
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,10 +20,11 @@ from cs336kit.predict import (
     step_seconds,
     training_flops,
 )
+from cs336kit.predict.layouts import as_layout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336plan import Plan, Question, ServingQuestion, plan, serve
 from cs336plan.training.answer import KEYS
-from cs336plan.training.find import found
+from cs336plan.training.find import _in_order, found
 from cs336plan.training.plan import days_and_bytes
 from cs336plan.training.sensitivity import sensitivity
 from cs336plan.training.text import explanations
@@ -573,8 +575,8 @@ def test_how_many_accelerators_a_number_of_days_asks_for():
     assert "× 86,400 s × 30), rounded up to whole nodes of 8: 4,920" in " ".join(explanations(answer).split())
     assert plan(dataclasses.replace(question, node=3)).accelerators_within_days == 4914
     assert plan(dataclasses.replace(question, node=10**4)).accelerators_within_days == 4914
-    # They are as many as the time says, also where it is met exactly.
-    for count in (1, 2, 7, 4912):
+    # They are as many as the time says, also where it is met exactly, and where the quotient of two times is 472 and a bit.
+    for count in (1, 2, 7, 472, 4912):
         exactly = plan(dataclasses.replace(question, count=count)).days
         assert plan(dataclasses.replace(question, within_days=exactly)).accelerators_within_days == count
     assert plan(dataclasses.replace(question, within_days=None)).as_dict()["accelerators_within_days"] is None
@@ -831,6 +833,19 @@ def test_layouts_come_by_what_products_wait_for_and_the_simplest_first_where_the
     assert sum(one.layout.cp > 1 for one in rows) <= 2 and str(rows[0].layout) == "microbatches=2,fsdp=256,tp=2,sp=true"
     simple = Question("llama-3-8b", count=16, checkpointing=True, between_nodes=50e9)
     assert str(found(plan(simple), limit=1)[0].layout) == "fsdp=16"
+
+
+@pytest.mark.parametrize("other", ["fsdp=8,tp=2", "ep=8,fsdp=16", "fsdp=8,cp=2", "fsdp=8,dp=2", "pp=2,fsdp=8"])
+def test_of_layouts_that_take_as_long_each_kind_of_ranks_counts_before_the_bytes(other):
+    simple, several = (
+        SimpleNamespace(layout=as_layout(layout), seconds=SimpleNamespace(likely=seconds), margin=margin)
+        for layout, seconds, margin in (("fsdp=16", 1.04, 1), (other, 1.0, 2))
+    )
+    assert _in_order([several, simple]) == [simple, several]
+    # Of as many kinds, the roomier one; and what takes longer by more than a twentieth comes behind.
+    roomy = SimpleNamespace(layout=as_layout("zero2=16"), seconds=simple.seconds, margin=3)
+    slow = SimpleNamespace(layout=simple.layout, seconds=SimpleNamespace(likely=1.06), margin=9)
+    assert _in_order([slow, simple, several, roomy]) == [roomy, simple, several, slow]
 
 
 def test_a_layout_waits_as_long_in_the_table_as_in_its_own_answer():

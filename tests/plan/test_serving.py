@@ -282,6 +282,14 @@ def test_at_best_ranks_of_two_nodes_use_all_of_their_links(own, rate):
         assert bounds.links == pytest.approx(bounds.sent * 16 / 30 / rate, rel=1e-6)
 
 
+def test_prompts_of_two_nodes_are_sustained_no_faster_than_their_links():
+    """However many prompts are processed together, what each sends takes its time: at 8 · 20 GB/s, as above, the longest."""
+    slow = ServingQuestion(MODELS["llama-3-70b"], accelerator="h800-sxm", count=16, between_nodes=20e9, output=100)
+    answer = serve(slow)
+    assert answer.prefill.bound == "links"
+    assert answer.sustained.prompts[0] * 100 == pytest.approx(answer.prefill.sent * 16 / 30 / 160e9, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
 @pytest.mark.parametrize("count", [1, 4])
 def test_efficiency_takes_a_share_of_bandwidth_and_peak_and_nothing_else(name, count):

@@ -219,8 +219,7 @@ class Walk:
         for storage in as_freed(op, checkpointed=self.recomputation.inside):
             if not storage.leaf:
                 self.ledger.release(storage)
-        if self.repeated == 1:  # no other run shares anything
-    
+
     def _collect(self, op: Op, moment: str, gradient: Gradient, storage: Storage) -> None:
         """A gradient waits for the node that takes it, or is added to the one that waits already."""
         tensor = gradient.of

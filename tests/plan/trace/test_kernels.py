@@ -56,7 +56,36 @@ def test_chunks_keep_inputs_steps_and_the_output():
     saved, flops = counted(lambda: KERNELS["mamba_chunk_scan_combined"](x, dt, A, Bs, C, chunk_size=Q))
     padded = 3 * Q  # 40 positions are three chunks of 16
     assert saved == 2 * (2 * B * L * H * P + B * L * H + 2 * B * L * G * N) + 4 * H + 4 * B * H * padded
-    assert flops["forward"] == 2 * B * L * (Q * G * N + Q * H * P + 2 * H * P * N)
+    forward = 2 * B * L * (Q * G * N + Q * H * P + 2 * H * P * N)
+    # Backward takes two products for each, and makes those of C and B and the states again.
+    assert dict(flops) == {"forward": forward, "backward": 2 * forward + 2 * B * L * (Q * G * N + H * P * N)}
+
+
+def test_a_scan_with_all_around_it_keeps_the_scales_of_each_groups_norm():
+    groups, wide, out = 2, H * P + 2 * 2 * N, 20  # what the convolution sees: x, and B and C of two groups
+    with FAKE:
+        zxbcdt, weight, bias = half(B, L, H * P + wide + H), half(wide, 4), half(wide)
+        dt_bias, A, skip, norm, projection = (
+            torch.empty(H),
+            torch.empty(H),
+            torch.empty(H),
+            half(H * P),
+            half(out, H * P),
+        )
+    run = KERNELS["mamba_split_conv1d_scan_combined"]
+    options = {"chunk_size": Q, "headdim": P, "ngroups": groups, "outproj_weight": projection}
+    plain, flops = counted(lambda: run(zxbcdt, weight, bias, dt_bias, A, skip, **options))
+    inputs = 2 * (B * L * (H * P + wide + H) + wide * 4 + wide + out * H * P) + 4 * 3 * H
+    assert plain == inputs + 2 * B * L * H * P  # and the output of the scan
+    normed, _ = counted(lambda: run(zxbcdt, weight, bias, dt_bias, A, skip, rmsnorm_weight=norm, **options))
+    assert normed == plain + 2 * H * P + 4 * groups * B * L
+    scores, state, others = 2 * B * L * Q * groups * N, 2 * B * L * H * P * N, 2 * B * L * Q * H * P
+    convolution, last = 2 * B * L * wide * 4, 2 * B * L * out * H * P
+    scan = scores + others + 2 * state
+    # Backward makes the convolution, the products of C and B and the states again.
+    assert dict(flops) == {
+        "forward": scan + convolution + last, "backward": 2 * scan + scores + state + 3 * convolution + 2 * last,
+    }  # fmt: skip
 
 
 def test_the_delta_rule_keeps_a_triangle_for_each_chunk():

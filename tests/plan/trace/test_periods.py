@@ -70,6 +70,8 @@ def test_a_prefix_of_dense_layers_before_a_mixture():
     ("xxx" + "a" * 58, Pattern(3, 1, 58, 0)),
     ("x" + "aab" * 10 + "aa", Pattern(1, 3, 10, 2)),
     ("abcdefgh", None),
+    # Five layers of their own in both, beside three and four: 17 layers to trace, of 15.
+    ("vwxyz" + "a" * 10, None),
 ])  # fmt: skip
 def test_the_pattern_of_layers(layers, found):
     assert pattern(layers) == found

@@ -3,6 +3,7 @@
 import builtins
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarks import traced as rows
 from cs336kit import measure
-from cs336plan.trace import build, counting, store, traced
+from cs336plan.trace import CacheLayer, build, counting, store, traced
 from cs336plan.trace.lora import adapt
 from cs336plan.trace.result import Traced
 
@@ -152,6 +153,25 @@ def test_results_of_the_same_file_need_no_torch(tmp_path):
     found = traced(TINY, keep=False, sequence=16)
     assert "torch" not in {n for n in vars(sys.modules["cs336plan.trace.result"])}
     assert Traced.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+class Cached(nn.Module):
+    """Keeps a number of four bytes for each token, and says that it does so for the last four; `kept` may do otherwise."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def forward(self, input_ids, use_cache):
+        layer = SimpleNamespace(sliding_window=5, keys=torch.zeros(1, self.kept(input_ids.shape[1])))
+        return {"past_key_values": SimpleNamespace(layers=[layer])}
+
+
+def test_a_cache_that_grows_beyond_its_window_is_not_taken_for_one_that_slides():
+    assert counting.cache_layers(Cached(lambda tokens: min(tokens, 4)), "fp32") == [CacheLayer(4, 4, 0)]
+    assert counting.cache_layers(Cached(lambda tokens: 3 + min(tokens, 4)), "fp32") == [CacheLayer(4, 4, 12)]
+    with pytest.raises(ValueError, match="does not grow evenly: at 6 tokens"):
+        counting.cache_layers(Cached(lambda tokens: tokens), "fp32")
 
 
 # --- adapters ---------------------------------------------------------------------------------------------------------
