@@ -67,6 +67,9 @@ _ROWS: dict[str, tuple[str, Callable[["Served"], object] | None]] = {
     "advice": ("list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in "
         "words and as options with their values, and the sequences that fit then",
         lambda a: [asdict(one) for one in a.advice]),
+    "traced": ("where transformers' own modules were counted, {by, architecture, kept (it had been counted before), whole, "
+        "upper_bound, components, forward_flops, training_flops, saved_bytes, left_out, state_bytes, prefill_flops, "
+        "decode_flops}, with lower bounds alone beside it; else null", lambda a: None),
     "notes": ("sentences about numbers that are not exact", lambda a: list(a.notes)),
 }  # fmt: skip
 KEYS = {key: meaning for key, (meaning, _) in _ROWS.items()}

@@ -139,7 +139,8 @@ def _unknown(file: File) -> list[str]:
     aside = {"quantization_config", "auto_map"}
     empty: tuple[object, ...] = (None, False, [], {}, "")
     named = [name for name, value in file.text.items() if name not in aside and value not in empty]
-    return [name for name in named if not IRRELEVANT.search(name) and not hasattr(usual, name)]
+    known = {*dir(usual), *usual.attribute_map}
+    return [name for name in named if not IRRELEVANT.search(name) and name not in known]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from cs336kit.predict.breakdown import Breakdown
-from cs336kit.predict.checks import fraction, one_of, positive_int, positive_number
+from cs336kit.predict.checks import fraction, positive_int, positive_number
 from cs336kit.predict.chip import allowance, check_room, chip, peak_of
 from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.hardware import Accelerator
@@ -69,7 +69,7 @@ class TracedPlan:
 
     @property
     def flops_per_token(self) -> float:
-        return self.step_flops / (self.asked["batch"] * self.asked["sequence"])
+        return float(self.step_flops / (self.asked["batch"] * self.asked["sequence"]))
 
     @property
     def cost(self) -> float | None:
@@ -148,8 +148,11 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
     """The answer to these options, under the parser's names; `options`: name → the option, for what is refused."""
     refuse_others(given, TAKEN, options)
     q = {**_DEFAULTS, "sequence": min(file.context or _SEQUENCE, _SEQUENCE), **given}
-    one_of("precision", q["precision"], tuple(PRECISIONS))
-    one_of("attention", q["attention"], ("sdpa", "eager"))
+    if q["lora_targets"] == ("all",):
+        q["lora_targets"] = "all-linear"
+    for name, known in (("precision", tuple(PRECISIONS)), ("attention", ("sdpa", "eager"))):
+        if q[name] not in known:
+            raise ValueError(f"{name} in {q[name]} cannot be counted by tracing: give {', '.join(known)}")
     optimizer_spec(q["optimizer"])
     if optimizer_spec(q["optimizer"]).shaped == "matrices":
         raise ValueError(f"{q['optimizer']} takes some of the matrices only, and tracing does not tell which: give another")
