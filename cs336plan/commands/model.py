@@ -50,7 +50,9 @@ def to_trace(text: str, modules: str | None) -> File | None:
     named = text in MODELS and not any(sign in text for sign in ("/", os.sep))
     if named or not (text.lower().endswith(".json") or os.path.isdir(text)):
         if modules:
-            raise ValueError(f"--modules counts the model of a file, and {text} is none: give the path of its config.json")
+            raise ValueError(
+                f"--modules counts the model of a file, and {text} is none: give the path of its config.json"
+            )
         return None
     try:
         values, found = read_file(path)
@@ -60,7 +62,9 @@ def to_trace(text: str, modules: str | None) -> File | None:
         return None
     if not _of_hugging_face(values):
         if modules:
-            raise ValueError(f"{text}: --modules counts a config.json of Hugging Face, and this is a configuration of the kit")
+            raise ValueError(
+                f"{text}: --modules counts a config.json of Hugging Face, and this is a configuration of the kit"
+            )
         return None
     name = path.resolve().name if path.is_dir() else path.stem
     file = File(path.parent.name or name if name == "config" else name, Path(found), values, None)

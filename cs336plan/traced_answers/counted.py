@@ -88,7 +88,8 @@ def refuse_others(given: Mapping[str, Any], allowed: set[str], options: Mapping[
     """Refuse what was given and does not go into a traced answer, by the names of the options."""
     if others := [options.get(name, f"--{name}") for name in given if name not in allowed]:
         raise ValueError(
-            f"{listed(others)} cannot be counted by tracing, which this file needs: leave {'them' if len(others) > 1 else 'it'} out"
+            f"{listed(others)} cannot be counted by tracing, which this file needs: leave "
+            + ("them out" if len(others) > 1 else "it out")
         )
 
 

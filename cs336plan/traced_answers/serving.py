@@ -174,11 +174,15 @@ def serve(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> T
     weights, active = _weights(counted, q["weights"])
     notes = [*sourced, *counted.notes]
     if q["weights"] != "bf16":
-        notes.append(f"all matrices of blocks in {q['weights']}: those that a published file leaves as they are take more")
+        notes.append(
+            f"all matrices of blocks in {q['weights']}: those that a published file leaves as they are take more"
+        )
     if found.active_parameters is None:
         notes.append("the experts do not tell how many of them work on a token: all weights are taken to be read")
     elif found.active_parameters < found.parameters.total:
-        notes.append("tokens of a batch are taken to choose the same experts: others read more weights, and take longer")
+        notes.append(
+            "tokens of a batch are taken to choose the same experts: others read more weights, and take longer"
+        )
     cache = None if found.cache is None else found.cache_bytes(q["prompt"] + q["output"])
     return TracedServed(
         counted=counted, asked=q, chip=what, weights=weights, active_bytes=active, cache_bytes=cache, allowance=free,
@@ -192,10 +196,12 @@ def _check_types(weights: str, cache: str) -> None:
     countable = kind is not None and not kind.table and bool(kind.group or not kind.scale_bits)
     if weights not in ("bf16", "fp16") and (weights.endswith(EXPERTS) or not countable):
         raise ValueError(
-            f"weights in {weights} cannot be counted by tracing: give bf16, fp16, or a packing of all matrices, such as fp8 or int4"
+            f"weights in {weights} cannot be counted by tracing: give bf16, fp16, or a packing of all matrices: fp8, int4"
         )
     if cache != "bf16":
-        raise ValueError(f"tracing counts the cache as the module keeps it, in bf16, and not in {cache}: leave --cache out")
+        raise ValueError(
+            f"tracing counts the cache as the module keeps it, in bf16, and not in {cache}: leave --cache out"
+        )
 
 
 def _weights(counted: Counted, weights: str) -> tuple[Breakdown, int]:

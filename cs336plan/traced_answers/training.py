@@ -14,8 +14,8 @@ from cs336kit.predict.layouts import Layout, as_layout, shard_shape
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.words import accelerators, amount, duration, folded, row, size
-from cs336plan.training.answer import KEYS, SCHEMA
 from cs336plan.traced_answers.counted import Counted, File, count, refuse_others
+from cs336plan.training.answer import KEYS, SCHEMA
 
 #: Policy of the plan → how the module is traced. Gradients have the type of their parameters there.
 PRECISIONS = {
@@ -155,7 +155,9 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
             raise ValueError(f"{name} in {q[name]} cannot be counted by tracing: give {', '.join(known)}")
     optimizer_spec(q["optimizer"])
     if optimizer_spec(q["optimizer"]).shaped == "matrices":
-        raise ValueError(f"{q['optimizer']} takes some of the matrices only, and tracing does not tell which: give another")
+        raise ValueError(
+            f"{q['optimizer']} takes some of the matrices only, and tracing does not tell which: give another"
+        )
     layout = _layout(q)
     what, sourced = chip(
         q["accelerator"], memory_bytes=q["memory_bytes"], peak_flops_per_second=q["peak_flops_per_second"],
@@ -187,7 +189,9 @@ def _layout(q: Mapping[str, Any]) -> Layout:
         return Layout(dp=positive_int("count", 1 if q["count"] is None else q["count"]))
     layout = as_layout(q["layout"])
     if q["count"] not in (None, layout.count):
-        raise ValueError(f"layout={q['layout']} is for {layout.count}, and count is {q['count']}: leave one of them out")
+        raise ValueError(
+            f"layout={q['layout']} is for {layout.count}, and count is {q['count']}: leave one of them out"
+        )
     others = [name for name in ("tp", "pp", "ep", "cp") if getattr(layout, name) > 1]
     if others or layout.stage > 1 or layout.microbatches > 1:
         raise ValueError(
@@ -213,7 +217,9 @@ def _memory(counted: Counted, q: Mapping[str, Any], layout: Layout) -> tuple[Bre
             master += ELEMENT_BYTES[policy.master_weights] * prod(held)
         if spec.foreach is not None and not q["fused"]:
             temporary += optimizer_step_bytes(q["optimizer"], sizes=[prod(held)], precision=states)
-    parts = {"parameters": found.parameter_bytes, "optimizer state": state} | ({"master weights": master} if master else {})
+    parts = {"parameters": found.parameter_bytes, "optimizer state": state} | (
+        {"master weights": master} if master else {}
+    )
     gradients = found.gradient_bytes
     step = Breakdown({**parts, "gradients": gradients, "temporary tensors": temporary}, unit="bytes")
     passes = Breakdown({**parts, "gradients, activations": found.passes_peak_bytes}, unit="bytes")

@@ -93,7 +93,7 @@ _ROWS: dict[str, tuple[str, Callable[["Plan"], object] | None]] = {
     "sensitivity": ("with --sensitivity, list of {change, days, bytes}: factors by one change, the most first; else null",
         lambda a: None),
     "traced": ("where transformers' own modules were counted, {by, architecture, kept (it had been counted before), whole, "
-        "upper_bound (then fits is null where it only may fit), components, forward_flops, training_flops, saved_bytes, left_out, "
+        "upper_bound (fits is null where it only may fit), components, forward_flops, training_flops, saved_bytes, left_out, "
         "step_flops, flops_per_token}; else null", lambda a: None),
     "notes": ("sentences about numbers that are not exact", lambda a: [*filter(None, [a.other_layouts]), *a.notes]),
 }  # fmt: skip

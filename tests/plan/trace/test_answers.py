@@ -12,8 +12,8 @@ from cs336kit import predict
 from cs336kit.command import main
 from cs336kit.predict.families.fields import NotRead
 from cs336kit.predict.optimizers import optimizer_state_bytes
-from cs336plan.trace import store, traced
 from cs336plan.trace import build as modules
+from cs336plan.trace import store, traced
 from cs336plan.traced_answers import counted
 
 pytestmark = pytest.mark.torch
@@ -66,7 +66,10 @@ def test_a_file_that_no_rules_read_is_planned_and_served(kind, file, capsys):
     assert plan["fits"] is True and plan["layout"] == "dp=4" and plan["model"] == "mine"
     serve = answered(capsys, "serve", file(values), "--prompt", "24", "--output", "8")
     assert serve["cache_bytes"] == real.cache_bytes(32) and serve["traced"]["state_bytes"] == real.state_bytes
-    assert (serve["traced"]["prefill_flops"], serve["traced"]["decode_flops"]) == (real.prefill_flops, real.decode_flops)
+    assert (serve["traced"]["prefill_flops"], serve["traced"]["decode_flops"]) == (
+        real.prefill_flops,
+        real.decode_flops,
+    )
     assert serve["weight_bytes"] == {"weights": real.parameter_bytes}
     for command in ("plan", "serve"):
         assert main([command, file(values)]) == 0
@@ -92,7 +95,9 @@ def test_zero1_divides_the_states_by_rows(file, capsys):
     values = rows.small("jamba")
     found = answered(capsys, "plan", file(values), "--layout", "zero1=3", "--precision", "fp32")
     shapes = [shape for shape, _ in traced(values, sequence=64, precision="fp32", answering=False).trained]
-    state = optimizer_state_bytes("adamw", shapes=[(-(-shape[0] // 3), *shape[1:]) for shape in shapes if len(shape) < 3])
+    state = optimizer_state_bytes(
+        "adamw", shapes=[(-(-shape[0] // 3), *shape[1:]) for shape in shapes if len(shape) < 3]
+    )
     experts = [min((-(-e // 3), r, c), (e, -(-r // 3), c), key=lambda s: s[0] * s[1] * s[2]) for e, r, c in
                (shape for shape in shapes if len(shape) == 3)]  # fmt: skip
     more = optimizer_state_bytes("adamw", shapes=experts).total
@@ -135,7 +140,9 @@ def test_a_token_is_bound_by_what_is_read(file, capsys):
     table = values["vocab_size"] * values["hidden_size"]
     read = 2 * (found["parameters"] - table) + 3 * found["cache_bytes"]
     (row,) = [row for row in found["tokens"] if row["batch"] == 3]
-    assert row["least"] == pytest.approx(read / (0.5 * found["bandwidth_bytes_per_second"])) and row["bound"] == "memory"
+    assert (
+        row["least"] == pytest.approx(read / (0.5 * found["bandwidth_bytes_per_second"])) and row["bound"] == "memory"
+    )
 
 
 @pytest.mark.parametrize("line, sentence", [
@@ -164,7 +171,10 @@ def test_files_that_cannot_be_counted_say_why(file, capsys):
         ({"model_type": "lama"}, "Nor do the rules read it: model_type 'lama' is not known. Did you mean llama"),
         # A misspelled size would be passed over by transformers, and its default counted.
         ({**rows.small("llama"), "hiden_size": 7}, "hiden_size=7 of this llama is not understood"),
-        ({**rows.small("llama"), "hidden_size": "7"}, "hidden_size='7' of this llama cannot be counted: give a whole number"),
+        (
+            {**rows.small("llama"), "hidden_size": "7"},
+            "hidden_size='7' of this llama cannot be counted: give a whole number",
+        ),
     ):
         assert main(["plan", file(values)]) == 2
         assert sentence in capsys.readouterr().err
@@ -217,5 +227,3 @@ def test_an_interrupt_ends_it_with_a_word_and_leaves_nothing(file, capsys, monke
     error = capsys.readouterr().err
     assert "mine: building the module (0 %)" in error and error.endswith("\r\x1b[KStopped.\n")
     assert not (tmp_path / "kept").exists()
-
-
