@@ -39,7 +39,7 @@ FIRST = (
     "layout", "find", "largest_batch", "between_nodes",
 )  # fmt: skip
 #: Options that say how the answer is printed, which the page decides.
-_PRINTING = ("help", "", "json", "json_keys", "check")
+_PRINTING = ("help", "", "json", "json_keys", "check", "modules")
 _PLACE = re.compile(r'(<div class="cs336kit-explorer" data-explorer="(\w+)">)(</div>)')
 
 

@@ -289,6 +289,16 @@ def add_links(add: Callable[..., object]) -> None:
     add("--node", type=count, metavar="N", help="accelerators of a node: 8, 72 of gb200 and gb300, and a pod of TPUs")
 
 
+def given(parser: argparse.ArgumentParser, values: dict[str, Any]) -> dict[str, Any]:
+    """Those of the values that are not the parser's own."""
+    return {name: value for name, value in values.items() if value is not None and value != parser.get_default(name)}
+
+
+def options_of(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Name of a value → the option that sets it."""
+    return {action.dest: action.option_strings[0] for action in parser._actions if action.option_strings}
+
+
 def check_listed(name: str | None, otherwise: str) -> None:
     """Raise ValueError for an accelerator that the table does not have, with the options that describe any other chip."""
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cs336kit.predict.checks import shown
 from cs336kit.predict.families import FAMILIES, LACKING, OTHER_NAMES
-from cs336kit.predict.families.fields import Fields
+from cs336kit.predict.families.fields import Fields, NotRead
 from cs336kit.predict.families.storage import storage
 from cs336kit.predict.names import known_as
 from cs336kit.predict.transformer import TransformerConfig
@@ -144,10 +144,10 @@ def read_hf(config: Mapping[str, Any] | str | Path, *, abridged: bool = False) -
             values, model_type = inner, inner["model_type"]
     if model_type not in FAMILIES:
         if lacking := LACKING.get(model_type):
-            raise ValueError(f"a {model_type} cannot be counted: no support for {lacking}")
+            raise NotRead(f"a {model_type} cannot be counted: no support for {lacking}")
         near = get_close_matches(model_type, FAMILIES, n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(
+        raise NotRead(
             f"model_type {shown(model_type)} is not known.{meant} {len(FAMILIES)} are, such as gpt2 and llama"
         )
     if strange := [name for name in values if not (isinstance(name, str) and name.isprintable())]:

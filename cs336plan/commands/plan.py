@@ -13,7 +13,7 @@ from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
-from cs336plan.commands.model import model_of
+from cs336plan.commands.model import MODULES, model_of, to_trace
 from cs336plan.training.answer import KEYS, SCHEMA, Plan, formulas
 from cs336plan.training.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
 from cs336plan.training.plan import plan
@@ -56,6 +56,8 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(**{name: getattr(Question, name) for name in shown})
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder, or P (70e9, 70B)")
+    whose = "transformers: count its own modules of a config.json by tracing, as for any file that the kit's rules do not read"
+    add("--modules", choices=list(MODULES), metavar="NAME", help=whose)
     run = command.add_argument_group("the run").add_argument
     run("--tokens", type=read.tokens, metavar="N", help="tokens to train on, such as 15T; without it no time")
     days = "that the run may take: prints how many accelerators that asks for"
@@ -134,10 +136,28 @@ def _precision(text: str) -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Answer and print; with --check, 1 if it does not fit."""
+    """Answer and print; with --check, 1 if it does not fit, or only may."""
+    if (answer_traced := _traced(arguments)) is not None:
+        return answer_traced
     answer = answered(arguments)
     print(json.dumps(answer.values(), indent=2) if answer.asked["json"] else answer.text())
     return int(answer.asked["check"] and not answer.plan.fits)
+
+
+def _traced(arguments: list[str]) -> int | None:
+    """Answer and print where the modules of a file are counted by tracing; None where the rules answer."""
+    command = parser()
+    values = vars(command.parse_args(arguments))
+    model, modules = values.pop("model"), values.pop("modules")
+    if (file := to_trace(model, modules)) is None:
+        return None
+    from cs336plan.traced_answers.training import plan as traced_plan
+
+    check_listed(values.get("accelerator"), "--memory 128GB --peak 28TFLOPs")
+    asked = {name: values.pop(name) for name in ("json", "check")}
+    answer = traced_plan(file, read.given(command, values), read.options_of(command))
+    print(json.dumps(answer.as_dict(), indent=2) if asked["json"] else answer)
+    return int(asked["check"] and not answer.fits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,6 +225,7 @@ def _question(arguments: list[str]) -> tuple[Question, dict[str, bool]]:
         values |= {"lora_rank": values.pop("qlora"), "base": "nf4"}
     if "lora_targets" in values and "lora_rank" not in values:
         raise ValueError("--targets says where adapters stand: give --lora RANK or --qlora RANK, too")
+    values.pop("modules", None)
     name, model = model_of(values.pop("model"))
     usual = usual_sequence(model) if isinstance(model, TransformerConfig) else None
     values["global_batch"] = in_sequences(values.get("global_batch"), values.get("sequence") or usual)

@@ -11,7 +11,7 @@ from cs336kit.predict.accounting import CACHE_TYPES
 from cs336kit.predict.decoding.load import CHUNK, WEIGHT_TYPES
 from cs336kit.predict.packed import EXPERTS
 from cs336kit.predict.transformer import TransformerConfig
-from cs336plan.commands.model import model_of
+from cs336plan.commands.model import MODULES, model_of, to_trace
 from cs336plan.serving.answer import KEYS, SCHEMA
 from cs336plan.serving.question import ServingQuestion
 from cs336plan.serving.serve import serve
@@ -39,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
     command = Parser.of("serve", "MODEL [options]", purpose=PURPOSE, examples=_EXAMPLES)
     add = command.add_argument
     add("model", help="a name or hub id (llama-3-8b, Qwen/Qwen3-8B), a config.json or its folder")
+    whose = "transformers: count its own modules of a config.json by tracing, as for any file that the kit's rules do not read"
+    add("--modules", choices=list(MODULES), metavar="NAME", help=whose)
     what = command.add_argument_group("what is served").add_argument
     types = ", ".join(name for name in WEIGHT_TYPES if not name.endswith(EXPERTS))
     sizes = "other integers by their bits and group, as int3-g64"
@@ -78,7 +80,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: list[str]) -> int:
     """Answer and print."""
-    values = {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
+    command = parser()
+    values = {name: value for name, value in vars(command.parse_args(arguments)).items() if value is not None}
     as_json = values.pop("json")
     check_listed(values.get("accelerator"), "--memory 128GB --peak 28TFLOPs --bandwidth 400GB/s")
     if "accelerator" not in values:
@@ -91,7 +94,14 @@ def run(arguments: list[str]) -> int:
             )
         if not lacking:
             values["accelerator"] = None
-    name, model = model_of(values.pop("model"))
+    text, modules = values.pop("model"), values.pop("modules", None)
+    if (file := to_trace(text, modules)) is not None:
+        from cs336plan.traced_answers.serving import serve as traced_serve
+
+        traced_answer = traced_serve(file, values, read.options_of(command))
+        print(json.dumps(traced_answer.as_dict(), indent=2) if as_json else traced_answer)
+        return 0
+    name, model = model_of(text)
     if not isinstance(model, TransformerConfig):
         raise ValueError(f"serving needs the shape of a model, and {name} is a number of parameters: name a model")
     model = _of_length(model, values)

@@ -66,6 +66,9 @@ ROWS: tuple[Row["Served"], ...] = (
     Row("advice", "list of {change, changes, largest_batch}: where nothing fits, what was tried and makes a sequence fit, in "
         "words and as options with their values, and the sequences that fit then",
         lambda a: [{"change": one.change, "changes": one.changes, "largest_batch": one.largest_batch} for one in a.advice]),
+    Row("traced", "where transformers' own modules were counted, {by, architecture, kept (it had been counted before), whole, "
+        "upper_bound, components, forward_flops, training_flops, saved_bytes, left_out, state_bytes, prefill_flops, "
+        "decode_flops}, with lower bounds alone beside it; else null", lambda a: None),
     Row("notes", "sentences about numbers that are not exact", lambda a: list(a.notes)),
 )  # fmt: skip
 KEYS = {row.key: row.words for row in ROWS}

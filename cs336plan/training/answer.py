@@ -97,6 +97,9 @@ ROWS: tuple[Row["Plan"], ...] = (
     Row("explain", "with --explain, {quantity: its formula with numbers}; else null", lambda a: None),
     Row("sensitivity", "with --sensitivity, list of {change, days, bytes}: factors by one change, the most first; else null",
         lambda a: None),
+    Row("traced", "where transformers' own modules were counted, {by, architecture, kept (it had been counted before), whole, "
+        "upper_bound (fits is null where it only may fit), components, forward_flops, training_flops, saved_bytes, left_out, "
+        "step_flops, flops_per_token}; else null", lambda a: None),
     Row("notes", "sentences about numbers that are not exact", lambda a: [*filter(None, [a.other_layouts]), *a.notes]),
 )  # fmt: skip
 KEYS = {row.key: row.words for row in ROWS}

@@ -92,7 +92,7 @@ def test_the_planner_offers_every_option_of_the_command_with_its_flag_and_defaul
     parsed, flags = vars(plan.parser().parse_args(["gpt2"])), plan.parser()._option_string_actions
     options = {option["name"]: option for option in offers["options"]}
     asked = {flag.lstrip("-").replace("-", "_") for flag in flags if flag not in ("-h", "--help")}
-    assert asked - {"json", "json_keys", "check"} == set(options) and len(options) == len(offers["options"])
+    assert asked - {"json", "json_keys", "check", "modules"} == set(options) and len(options) == len(offers["options"])
     assert set(pyodide.FIRST) <= set(options) and offers["models"] == list(MODELS)
     assert options["accelerator"]["choices"] == [device.name for device in accelerators()]
     assert options["precision"]["choices"] and not options["tokens"]["choices"]

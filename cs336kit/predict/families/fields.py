@@ -56,6 +56,14 @@ _ACTIVATIONS = {
 }
 
 
+class NotRead(ValueError):
+    """A file that may be right, and that no family here reads: of an unknown one, or with the `fields` that it does not know."""
+
+    def __init__(self, sentence: str, fields: Sequence[str] = ()):
+        super().__init__(sentence)
+        self.fields = tuple(fields)
+
+
 class Fields:
     """The fields of a config.json, with the defaults of transformers for missing ones; it records which fields were read."""
 
@@ -104,7 +112,7 @@ class Fields:
         """Refuse fields that were given and not read, and that could matter."""
         if self.given.get("is_encoder_decoder"):  # the decoder alone would be counted
             raise self.refuse("is_encoder_decoder", "False: only decoders are counted")
-        strange = []
+        strange, names = [], []
         for name, value in self.given.items():
             if name in self.read or IRRELEVANT.search(name):
                 continue
@@ -115,15 +123,17 @@ class Fields:
                 continue  # see storage.py
             elif value not in (None, False, [], {}, "") and value != self.defaults.get(name):
                 strange.append(f"{name}={shown(value)}")
+                names.append(name)
         if strange:
             if len(strange) > _NAMED:
                 strange = [*strange[: _NAMED - 1], f"{len(strange) - _NAMED + 1:,} more"]
             several = len(strange) > 1
             listed = f"{', '.join(strange[:-1])} and {strange[-1]}" if several else strange[0]
             are, them, they_do = ("are", "them", "they do") if several else ("is", "it", "it does")
-            raise ValueError(
+            raise NotRead(
                 f"{listed} of this {self.model_type} {are} not understood and could change the answer: take {them} out of "
-                f"the configuration if {they_do} not"
+                f"the configuration if {they_do} not",
+                names,
             )
 
 
