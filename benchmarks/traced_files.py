@@ -31,7 +31,8 @@ FILES: dict[str, tuple[str, float | None, dict[str, Any]]] = {
         "model_type": "qwen3_vl_text", "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
         "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936,
     }}),
-    "qwen3_vl_moe": ("Qwen3-VL-30B-A3B, its text model", 30.5, {"vision_config": {}, "tie_word_embeddings": False, "text_config": {
+    "qwen3_vl_moe": ("Qwen3-VL-30B-A3B, its text model", 30.5, {
+        "vision_config": {}, "tie_word_embeddings": False, "text_config": {
         "model_type": "qwen3_vl_moe_text", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
         "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
         "num_experts_per_tok": 8, "vocab_size": 151936,
