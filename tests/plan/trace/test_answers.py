@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks import traced as rows
+from benchmarks import traced_files
 from cs336kit import predict
 from cs336kit.command import main
 from cs336kit.predict.families.fields import NotRead
@@ -227,3 +228,26 @@ def test_an_interrupt_ends_it_with_a_word_and_leaves_nothing(file, capsys, monke
     error = capsys.readouterr().err
     assert "mine: building the module (0 %)" in error and error.endswith("\r\x1b[KStopped.\n")
     assert not (tmp_path / "kept").exists()
+
+
+#: What makers say is rounded; of GLM-4.5-Air, it has a layer that transformers leaves out.
+ROUNDED = 0.03
+
+
+@pytest.mark.parametrize("name", [name for name, (_, published, _) in traced_files.FILES.items() if published])
+def test_files_at_full_size_have_their_published_parameters(name):
+    _, published, fields = traced_files.FILES[name]
+    read = modules.read({"model_type": name, **fields})
+    with modules.fake():
+        model, _ = modules.model_of(modules.configuration(read.values), precision="bf16", attention="sdpa")
+        count = sum(parameter.numel() for parameter in model.parameters())
+    assert count / 1e9 == pytest.approx(published, rel=ROUNDED)
+
+
+def test_twenty_kinds_of_files_are_answered_at_full_size_and_one_of_them_here(capsys, monkeypatch):
+    assert len(traced_files.FILES) >= 20
+    monkeypatch.setenv(store.VARIABLE, "")
+    found = traced_files.answered("lfm2")
+    assert found["plan"]["parameters"] == found["serve"]["parameters"] == 1_170_340_608
+    # Six layers of attention with 8 heads of keys and of values, 64 wide.
+    assert found["serve"]["cache_bytes_per_token"] == 6 * 2 * 8 * 64 * 2 and found["gigabytes"] < 4
