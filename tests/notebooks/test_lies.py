@@ -80,7 +80,9 @@ def seen(lie):
         return untied(replace(test.claim, claim=_changed(test.claim.claim, lie)), test.settle)
     if where == "exam":
         entry = tomllib.loads(exam.FILE.read_text(encoding="utf-8"))[which]
-        return exam.untied(entry | {"question": _changed(entry["question"], lie)})
+        part = "answer" if lie["before"] in entry["answer"] else "question"
+        changed = entry | {part: _changed(entry[part], lie)}
+        return [*exam.untied(changed), *exam.false(changed)]
     if where == "exercises":
         found, lesson = exercises.load(which), Prose(cells(which[:2]))
         mistakes = {

@@ -90,6 +90,7 @@ def test_a_number_of_an_order_is_no_share(text):
     [
         ("40 tokens more than 30", "30 tokens more than 40"),
         ("30 is less than 40", "40 is less than 30"),
+        ("5 GB, which is more than 3 GB", "3 GB, which is more than 5 GB"),
         ("rises from 3 to 5", "rises from 5 to 3"),
         ("the loss fell slowly from 5.5 to 3.1", "the loss fell slowly from 3.1 to 5.5"),
         ("it was 55 and fell to 28", "it was 55 and rose to 28"),
