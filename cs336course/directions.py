@@ -16,8 +16,8 @@ _N = r"«(\d+)»"
 _WORDS = r"(?:[^«».;:()|]|\.(?=\S))"
 #: What is said of two numbers, and whether the first is then the smaller one.
 _SAID = [
-    (re.compile(rf"{_N}(?: \w+){{0,3}} (?:{_UP}) than (?:\w+ )?{_N}"), False),
-    (re.compile(rf"{_N}(?: \w+){{0,3}} (?:{_DOWN}) than (?:\w+ )?{_N}"), True),
+    (re.compile(rf"{_N}(?:, which is)?(?: \w+){{0,3}} (?:{_UP}) than (?:\w+ )?{_N}"), False),
+    (re.compile(rf"{_N}(?:, which is)?(?: \w+){{0,3}} (?:{_DOWN}) than (?:\w+ )?{_N}"), True),
     (re.compile(rf"\b(?:{_RISES})\b{_WORDS}{{0,40}}\bfrom {_N} to {_N}"), True),
     (re.compile(rf"\b(?:{_FALLS})\b{_WORDS}{{0,40}}\bfrom {_N} to {_N}"), False),
     (re.compile(rf"{_N}{_WORDS}{{0,40}}\b(?:{_RISES}) to {_N}"), True),

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cs336course.arithmetic import FACTORS
+from cs336course import directions
+from cs336course.arithmetic import FACTORS, equations
 from cs336course.prose import Pool, literals, numbers, said
+from cs336course.shares import shares
 from cs336kit import predict
 
 FILE = Path(__file__).with_name("exam.toml")
@@ -61,3 +63,24 @@ def untied(entry: dict[str, Any]) -> list[str]:
     loose = [text for n, text in found if n not in pool and n._replace(word="") not in pool and not n.raised]
     unneeded = [f"{text} is given and not needed" for text in given if text not in loose]
     return [f"{text} is in the question, and not in its values" for text in loose if text not in given] + unneeded
+
+
+def false(entry: dict[str, Any]) -> list[str]:
+    """What an answer says of its numbers in words or in an equation and is not so, and its shares that stand in no list.
+
+    A share is listed as it begins, with what computes it from the values, as in `shares."a quarter" = "copy8 / copy"`.
+    """
+    question = _question(entry)
+    answer, listed = " ".join(question.answer.split()), dict(entry.get("shares", {}))
+    found = [f"{words!r} is the other way round" for words in directions.wrong(answer)]
+    found += [f"{answer[begin:end]!r} is not so" for begin, end, true in equations(answer) if not true]
+    needed = set()
+    for share in shares(answer):
+        rest = answer[share.start :]
+        key = max((text for text in listed if rest.startswith(text)), key=len, default=None)
+        if key is None:
+            found.append(f"{rest[:40]!r} is not listed: say in shares what computes it")
+        elif not share.holds(worth := eval(listed[key], {"math": math, "predict": predict, **question.values})):
+            found.append(f"{key!r} is {worth:.3g}")
+        needed.add(key)
+    return found + [f"{key!r} is listed and not needed" for key in listed if key not in needed]

@@ -78,11 +78,13 @@ class Number(NamedTuple):
 
     @property
     def telling(self) -> bool:
-        """Whether it is checked: three digits, or two with a decimal point or what they count, or a unit."""
+        """Whether it is checked: three digits, or two with a decimal point, "times" or what they count, or a unit."""
         if self.raised or not self.short:
             return not self.short
         two = len(self.digits.replace(".", "").lstrip("0")) > 1
-        return self.word in FACTORS or (two and ("." in self.digits or bool(_COUNTED.fullmatch(self.word))))
+        return self.word in FACTORS or (
+            two and ("." in self.digits or self.word == "times" or bool(_COUNTED.fullmatch(self.word)))
+        )
 
     def slips(self) -> Iterator["Number"]:
         """The same number with one wrong digit, in all possible ways."""

@@ -47,7 +47,7 @@ _MORE, _LESS = (
 _SHARE = re.compile(
     rf"(?<![\w-])(?:(?P<hedge>{'|'.join(hedge for hedge in _HEDGES if hedge)})\s+)?(?:"
     rf"(?P<digits>\d+(?:\.\d+)?) % (?P<sign>{_MORE}|{_LESS})\b"
-    rf"|one in (?!two\b)(?P<among>{_COUNT})\b"
+    rf"|one (?:part )?in (?!two\b)(?P<among>{_COUNT})\b"
     rf"|(?P<percent>half a|(?!an? )(?:{_COUNT})) percent\b"
     rf"|(?P<count>{_COUNT}) (?P<part>{'|'.join(_PARTS)})s?\b{_OF}"
     rf"|(?P<half>half)\b(?=\s(?:of|a|as|the|without)\b|[.,;:)])"

@@ -12,7 +12,7 @@ from benchmarks.steadiness import CONDITIONS
 from cs336course import pace, plans, structure
 from cs336course.lessons import BEGIN, END, find
 from cs336course.prose import Pool, numbers
-from cs336course.shares import COUNTS
+from cs336course.shares import COUNTS, shares
 from cs336kit import predict
 from cs336kit.lessons.claims import claims
 from cs336kit.lm import caches
@@ -63,11 +63,24 @@ def told(text):
         yield found[0], next(numbers(f"{value:g}"))
 
 
+def parts(text):
+    """The shares that a document says in words, each with the text that it begins."""
+    blank = APART.sub(lambda found: "¤" * len(found[0]), text)
+    for share in shares(blank):
+        yield " ".join(blank[share.start :].split()), share
+
+
 GIVEN = [key for keys in LISTED["given"].values() for key in keys]
 
 
 def unlisted(text):
-    """The numbers of a document that stand in no list, or are not what is computed for them."""
+    """The numbers and shares of a document that stand in no list, or are not what is computed for them."""
+    for rest, share in parts(text):
+        phrase = max((key for key in [*LISTED["computed"], *GIVEN] if rest.startswith(key)), key=len, default="")
+        if not phrase.startswith(share.said):
+            yield f"'{rest[:40]}' is in no list: say in tests/documents.toml what computes it"
+        elif phrase not in GIVEN and not share.holds(worth(LISTED["computed"][phrase])):
+            yield f"{phrase!r} is {worth(LISTED['computed'][phrase]):g}"
     for key, number in dict(told(text)).items():
         computed = LISTED["computed"].get(key)
         if computed is None and key not in GIVEN:
@@ -130,7 +143,9 @@ def test_every_number_is_computed_or_listed(name):
 
 def test_what_is_listed_is_needed():
     found = {key for text in DOCUMENTS.values() for key, _ in told(text)}
-    assert [key for key in [*LISTED["computed"], *GIVEN] if key not in found] == []
+    begun = [rest for text in DOCUMENTS.values() for rest, _ in parts(text)]
+    listed = [key for key in [*LISTED["computed"], *GIVEN] if key not in found]
+    assert [key for key in listed if not any(rest.startswith(key) for rest in begun)] == []
 
 
 @pytest.mark.parametrize(
@@ -139,8 +154,8 @@ def test_what_is_listed_is_needed():
         ("31 ways", "41 ways"),
         ("eleven conditions", "twelve conditions"),
         ("28 GB", "18 GB"),
+        ("at most a tenth of a lesson", "at most a fifth of a lesson"),
         ("Twenty-nine accelerators", "Thirty-nine accelerators"),
-        ("3,730 of", "3,830 of"),
     ],
 )
 def test_another_number_is_seen(old, new):

@@ -8,17 +8,21 @@ import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from numbers import Real
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from cs336course import claims_page
-from cs336course.arithmetic import FACTORS, NUMBER, RAISED
+from cs336course.arithmetic import FACTORS, NUMBER, RAISED, equations
+from cs336course.prose import Number, Pool, literals, numbers, values_of
 from cs336course.spoilers import WORDS
 from cs336kit.lessons.claims import Claim, claims, stored
+from cs336kit.predict import FORMATS, MODELS, parameters
+from cs336kit.predict.hardware import accelerators
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,38 @@ def untied(claim: Claim, settle: Callable[[], Outcome]) -> list[str]:
         if len(re.sub(r"\D", "", text).lstrip("0")) > 1 and not _is_one(value, known):
             found.append(f"{text} is in the claim, and not in its test")
     return found
+
+
+def untied_truth(claim: Claim, settle: Callable[[], Outcome]) -> list[Number]:
+    """The numbers in a claim's `truth` that are tied to nothing.
+
+    settle: the function under `settles`. A number is tied by its test's module, the claim, the values that readers are shown,
+    a true equation in the truth itself, and the kit's tables of accelerators, formats and models.
+    """
+    module = inspect.getmodule(inspect.unwrap(settle))
+    assert module is not None
+    shown = stored()[claim.id]
+    texts = [claim.claim, str(shown["said"]), *map(str, shown["so"])]
+    pool = Pool([*_typed(module), *_tables(), *(value for text in texts for value in values_of(text))])
+    equal = [(begin, end) for begin, end, true in equations(claim.truth) if true]
+    loose = [number for number in numbers(claim.truth) if number.telling and number not in pool]
+    return [number for number in loose if not any(begin <= number.start < end for begin, end in equal)]
+
+
+@cache
+def _typed(module: ModuleType) -> list[tuple[float, str]]:
+    return [*literals(ast.parse(inspect.getsource(module)))]
+
+
+@cache
+def _tables() -> list[tuple[float, str]]:
+    """The numbers of the kit's tables; peaks also in TFLOP/s."""
+    facts = [cell.value for chip in accelerators() for cell in chip.facts.values()]
+    peaks = [cell.value for chip in accelerators() for cell in chip.peaks.values()]
+    traits = [getattr(f, name, 0) for f in FORMATS.values() for name in ("max", "min_normal", "min_subnormal", "eps")]
+    sizes = [size for config in MODELS.values() for size in [*vars(config).values(), parameters(config).total]]
+    values = [*facts, *peaks, *(peak / 1e12 for peak in peaks), *traits, *sizes]
+    return [(float(value), "") for value in values if isinstance(value, int | float) and value]
 
 
 def _written(text: str) -> list[tuple[str, float]]:

@@ -4,13 +4,16 @@ import ast
 import inspect
 import re
 import textwrap
+import tomllib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from claims.settled import Cited, judge, near, outcome_of, settlements, settles, untied
+from claims.settled import Cited, judge, near, outcome_of, settlements, settles, untied, untied_truth
+from notebooks.test_prose import is_listed, worth
 
+from cs336course.prose import Pool, numbers
 from cs336kit.lessons.claims import VERDICTS, claims
 
 TOPICS = sorted({claim.topic for claim in claims()})
@@ -90,6 +93,25 @@ def test_another_number_is_seen_in_a_claim_and_in_what_is_typed_as_said():
         "3.12e+14 is typed as said, and is not in the claim",
         "321 is in the claim, and not in its test",
     ]
+
+
+#: Numbers of truths that are tied to nothing else: by claim, those that are computed and those that are given.
+TRUTHS = tomllib.loads(Path(__file__).with_name("truths.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("test", settlements(), ids=lambda test: test.claim.id)
+def test_every_number_of_a_truth_is_tied_or_listed(test):
+    own = TRUTHS.get(test.claim.id, {})
+    listed = [text for group in own.values() for text in group]
+    loose = untied_truth(test.claim, test.settle)
+    assert [f"{n.digits} {n.word}" for n in loose if not any(is_listed(text, n) for text in listed)] == []
+    assert [text for text in listed if not any(is_listed(text, n) for n in loose)] == [], "listed and not needed"
+    for text, expression in own.get("computed", {}).items():
+        assert next(numbers(text)) in Pool([(worth(expression), "")]), f"{text} is {worth(expression):g}: {expression}"
+
+
+def test_the_list_of_truths_names_claims():
+    assert {*TRUTHS} <= {claim.id for claim in claims()}
 
 
 def test_few_claims_rest_on_a_citation():

@@ -58,6 +58,27 @@ def test_the_numbers_of_a_question_are_those_that_its_values_begin_with(number):
     assert exam.untied(ENTRIES[number]) == []
 
 
+@pytest.mark.parametrize("number", LESSONS)
+def test_what_an_answer_says_of_its_numbers_in_words_is_so(number):
+    assert exam.false(ENTRIES[number]) == []
+
+
+def test_a_false_word_of_an_answer_is_seen():
+    def seen(number, old, new):
+        assert old in ENTRIES[number]["answer"]
+        return exam.false(ENTRIES[number] | {"answer": ENTRIES[number]["answer"].replace(old, new, 1)})
+
+    assert seen("02", "more than 0.001", "less than 0.001") == [
+        "'0.00195, which is less than 0.001' is the other way round"
+    ]
+    assert seen("00", "half of what is printed", "a quarter of what is printed") == [
+        "'a quarter of what is printed. At that pe' is not listed: say in shares what computes it"
+    ]
+    assert seen("04", "a quarter", "a third")[1:] == ["'a quarter' is listed and not needed"]
+    less = ENTRIES["04"] | {"shares": {"a quarter": "1 / 3"}}
+    assert exam.false(less) == ["'a quarter' is 0.333"]
+
+
 def test_another_number_of_a_question_is_seen():
     entry = ENTRIES["00"]
     for old, new, seen in (("60 days", "66 days", ["66"]), ("96 GB", "80 GB", ["80 GB", "96 GB"])):

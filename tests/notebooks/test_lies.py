@@ -7,8 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from claims.settled import settlements, untied
-from notebooks.test_prose import CONSTANTS, known, unlisted
+from claims.settled import settlements, untied, untied_truth
+from claims.test_claims import TRUTHS
+from notebooks.test_prose import CONSTANTS, is_listed, known, unlisted
 from test_documents import DOCUMENTS
 from test_documents import unlisted as unlisted_in_document
 
@@ -72,10 +73,16 @@ def seen(lie):
         return [*problems(where, told(lie))]
     if where == "claims":
         (test,) = (test for test in settlements() if test.claim.id == which)
+        if lie["before"] in test.claim.truth:
+            loose = untied_truth(replace(test.claim, truth=_changed(test.claim.truth, lie)), test.settle)
+            listed = [text for group in TRUTHS.get(which, {}).values() for text in group]
+            return [number.digits for number in loose if not any(is_listed(text, number) for text in listed)]
         return untied(replace(test.claim, claim=_changed(test.claim.claim, lie)), test.settle)
     if where == "exam":
         entry = tomllib.loads(exam.FILE.read_text(encoding="utf-8"))[which]
-        return exam.untied(entry | {"question": _changed(entry["question"], lie)})
+        part = "answer" if lie["before"] in entry["answer"] else "question"
+        changed = entry | {part: _changed(entry[part], lie)}
+        return [*exam.untied(changed), *exam.false(changed)]
     if where == "exercises":
         found, lesson = exercises.load(which), Prose(cells(which[:2]))
         mistakes = {

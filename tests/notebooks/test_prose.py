@@ -23,6 +23,8 @@ CONSTANTS = tomllib.loads((HERE / "constants.toml").read_text(encoding="utf-8"))
 #: Those of the whole course stand beside those of the lessons.
 FORMULAS, YEARS = CONSTANTS.pop("formulas"), CONSTANTS.pop("years")
 SHARES = tomllib.loads((HERE / "shares.toml").read_text(encoding="utf-8"))
+#: What a listed share has to end with where it stands right behind it.
+UNIT = re.compile(r" (?:(?:milli|micro|nano)?seconds?|minutes?|hours?|days?|percent|[kKMGT]i?B)\b")
 LESSONS = find([], HERE.parents[1] / "notebooks")
 
 
@@ -95,6 +97,8 @@ def unlisted(lesson, prose):
             phrase = max((p for p in [*own.get("computed", {}), *given] if rest.startswith(p)), key=len, default=None)
             if phrase is None:
                 yield f"cell {place}: '{rest[:60]}…' stands in no list: say in shares.toml what it is"
+            elif UNIT.match(rest[len(phrase) :]):
+                yield f"cell {place}: '{phrase}' is listed without the unit after it: '{rest[:60]}…'"
             elif phrase in own.get("computed", {}) and not share.holds(worth(own["computed"][phrase])):
                 yield f"cell {place}: '{phrase}' is {worth(own['computed'][phrase]):.3g}"
         card = CONSTANTS.get(lesson, {}).get("card", {}) if "**The card**" in text else None
@@ -244,8 +248,10 @@ def test_a_number_is_looked_at_if_another_seldom_says_the_same():
     def texts(*telling):
         return [stated(f"It is {text} so.") for text in telling]
 
-    assert all(texts("123", "1,024", "12 %", "5 %", "12 GB", "1.5", "0.25", "10.0", "7 GB", "12 tokens", "4,069²"))
-    assert not any(texts("12", "7", "0.5", "0.05", "12 more", "12 is", "7 tokens", "007", "10²³", "64²"))
+    assert all(
+        texts("123", "1,024", "12 %", "5 %", "12 GB", "1.5", "0.25", "10.0", "7 GB", "12 tokens", "27 times", "4,069²")
+    )
+    assert not any(texts("12", "7", "0.5", "0.05", "12 more", "12 is", "7 tokens", "7 times", "007", "10²³", "64²"))
     assert [n.digits for n in (*numbers("99"), *numbers("0.99"), *numbers("9.9"), *numbers("0.999")) if n.short] == [
         "99", "0.99", "9.9",
     ]  # fmt: skip

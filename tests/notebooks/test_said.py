@@ -66,6 +66,7 @@ def test_latex_is_read(latex, true):
         ("It is more than a million times as large.", "more than a million times", [1.2e6], [9e5]),
         ("It is exactly half of it.", "exactly half", [0.5], [0.51]),
         ("Only one in eleven is wrong.", "Only one in eleven", [0.09], [0.11]),
+        ("It is one part in seven.", "one part in seven", [1 / 7], [1 / 6]),
         ("It is three quarters of it.", "three quarters", [0.75], [0.5]),
         ("It is two hundred times as much.", "two hundred times", [200], [20]),
         ("It is 14 % more than that.", "14 % more", [0.137], [0.15, -0.137]),
@@ -90,6 +91,7 @@ def test_a_number_of_an_order_is_no_share(text):
     [
         ("40 tokens more than 30", "30 tokens more than 40"),
         ("30 is less than 40", "40 is less than 30"),
+        ("5 GB, which is more than 3 GB", "3 GB, which is more than 5 GB"),
         ("rises from 3 to 5", "rises from 5 to 3"),
         ("the loss fell slowly from 5.5 to 3.1", "the loss fell slowly from 3.1 to 5.5"),
         ("it was 55 and fell to 28", "it was 55 and rose to 28"),
