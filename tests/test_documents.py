@@ -172,7 +172,7 @@ def test_the_table_of_the_records_is_that_of_the_records():
     gpus = ["NVIDIA H200", "NVIDIA H100 80GB HBM3"]
     rows = "\n".join(f"| {' | '.join(parts)} |" for parts in zip(*map(record_rows, gpus), strict=True))
     (table,) = re.findall(r"\| predicted → measured .*?\n(?=\n|$)", "\n".join(DOCUMENTS.values()), flags=re.S)
-    # What is reserved is predicted anew: tests/slow/test_records.py.
+    # What is reserved is predicted anew: tests/benchmarks/test_records.py.
     lines = [line for line in table.strip().splitlines()[2:] if "max_memory_reserved" not in line]
     assert ["| " + line.split(" | ", 1)[1] for line in lines] == rows.splitlines()
 
