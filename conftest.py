@@ -18,6 +18,8 @@ from cs336kit import journal as _journal
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PYTHONHASHSEED="0")
 # What is stored is what a reader sees who has made no guess.
 os.environ[_journal.VARIABLE] = _journal.OFF
+# What was traced in one run is counted anew in the next.
+os.environ["CS336KIT_TRACED"] = ""
 # What a cell starts in a shell prints what was stored, on a terminal that knows only ASCII, too.
 os.environ["PYTHONIOENCODING"] = "utf-8"
 # There a report keeps its lines, too: else pytest writes it as a single one.

@@ -148,7 +148,7 @@ class Headed(nn.Module):
         self.model, self.config = model, config
         weight = model.get_input_embeddings().weight
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False, dtype=weight.dtype)
-        if config.tie_word_embeddings:
+        if getattr(config, "tie_word_embeddings", False):
             self.lm_head.weight = weight
         self.gradient_checkpointing_enable = model.gradient_checkpointing_enable
 
