@@ -25,6 +25,11 @@ FORMULAS, YEARS = CONSTANTS.pop("formulas"), CONSTANTS.pop("years")
 SHARES = tomllib.loads((HERE / "shares.toml").read_text(encoding="utf-8"))
 #: What a listed share has to end with where it stands right behind it.
 UNIT = re.compile(r" (?:(?:milli|micro|nano)?seconds?|minutes?|hours?|days?|percent|[kKMGT]i?B)\b")
+#: A ridge with the accelerator that it is said of: "153 sequences on an A100", "the ridge of an H100, which is 295".
+RIDGE = re.compile(
+    r"\b(?P<before>\d{3})(?: sequences| FLOPs (?:per|for each) byte)? (?:on|for) an? (?P<chip>[AH]\d{2,3})\b"
+    r"|\b(?P<named>[AH]\d{2,3})(?:, which|, whose ridge) is (?:at )?(?P<behind>\d{3})\b"
+)
 LESSONS = find([], HERE.parents[1] / "notebooks")
 
 
@@ -109,12 +114,22 @@ def unlisted(lesson, prose):
                     yield f"cell {place}: the card says '{text[max(0, begin - 30) : end]}', which constants.toml does not list"
             elif term not in FORMULAS:
                 yield f"cell {place}: '{text[max(0, begin - 30) : end]}' has a number that constants.toml does not list"
+        for ridge in RIDGE.finditer(told):
+            chip, number = ridge["chip"] or ridge["named"], int(ridge["before"] or ridge["behind"])
+            if number not in ridges(chip):
+                yield f"cell {place}: '{ridge[0]}', and the ridge of an {chip} is {ridges(chip)}"
         for name, year in years(text):
             if YEARS.get(name) != year:
                 yield f"cell {place}: '{name} {year}' is not in the list of years"
     for place, number in prose.untitled():
         if not known(lesson, number):
             yield f"cell {place}: its slide's title or notes say {number.digits} {number.word}, and the lesson does not"
+
+
+def ridges(chip):
+    """The FLOPs per byte in bf16 above which each accelerator of this name is not limited by its memory."""
+    named = [one for one in predict.accelerators() if one.name.startswith(f"{chip.lower()}-")]
+    return sorted({round(one.peak("bf16") / one.cell("bandwidth").value) for one in named})
 
 
 def _places(text, part):
