@@ -56,7 +56,7 @@ def pytest_collection():
 def pytest_ignore_collect(collection_path):
     """Where torch is hidden (make fast), a file that is marked to need it is not even imported, nor the settings of a folder."""
     file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
-    if file.suffix == ".py" and file.is_file() and find_spec("torch") is None:
+    if file.suffix == ".py" and file.is_file() and "torch" not in sys.modules and find_spec("torch") is None:
         needs = r"^import torch$" if file.name == "conftest.py" else r"^pytestmark = .*mark\.torch\b"
         return True if re.search(needs, file.read_text(encoding="utf-8"), re.MULTILINE) else None
     return None
