@@ -1,0 +1,14 @@
+"""Of what is traced and run for many architectures, `make test` takes a few of each kind, and `make proof` all others."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+#: Dense, a window, a mixture, latents, a state space, linear attention, convolutions, one from before Llama.
+QUICK = {"llama", "gemma3_text", "qwen3_moe", "deepseek_v3", "mamba2", "qwen3_next", "lfm2", "lfm2_moe", "gpt2"}
+
+
+def few_first(names: Iterable[str]) -> list[Any]:
+    """The names as parameters, those that are not quick with the mark of `make proof`."""
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.proof) for name in names]
