@@ -15,7 +15,8 @@ FILES = {"test_a.py": 0.0, "test_b.py": 0.6, "test_c.py": 0.0, "test_d.py": 0.0}
 def ran(folder, *options):
     """The names of the tests in the order in which each worker ran them."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAN": str(folder / "ran")}
-    environment.pop("PYTEST_XDIST_WORKER", None)  # this test's own worker
+    for of_this_run in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+        environment.pop(of_this_run, None)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:nbval", "-p", "no:cacheprovider", *options, "tests"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

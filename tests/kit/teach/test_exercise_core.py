@@ -595,21 +595,16 @@ def test_no_process_and_no_open_file_stays():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a check is interrupted when it is over")
 def test_an_interrupt_ends_the_answer_and_the_check():
-    over, here = threading.Event(), threading.get_ident()
-
-    def interrupt():
-        # Python drops an interrupt that comes while it collects garbage: then there is another one.
-        while not over.wait(2):
-            signal.pthread_kill(here, signal.SIGINT)
-
-    impatient = threading.Thread(target=interrupt)
-    impatient.start()
+    timer = threading.Timer(0.5, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    # A shell starts what runs in the background with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             exercises.check("99.1", loops)
     finally:
-        over.set()
-        impatient.join()
+        timer.join()
+        signal.signal(signal.SIGINT, before)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 
