@@ -24,7 +24,7 @@ from cs336kit.command.arguments import Parser
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "build" / "lesson-coverage" / "data"
 #: What is content of lessons, or is no lesson's to run: listed, and left out of the kit's own share.
-BESIDE = ("command/", "lessons/", "predict/_transformers/")
+BESIDE = ("command/", "lessons/")
 
 
 def error_branches(text: str) -> set[int]:
