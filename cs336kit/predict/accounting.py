@@ -183,8 +183,8 @@ def _kept(items: Sequence[Item]) -> dict[str, int]:
     def walk(items: Sequence[Item], count: int) -> None:
         for item in items:
             if isinstance(item, Op):
-                if item.keeps:
-                    keep(item.keeps, count)
+                if item.saves:
+                    keep(item.saves, count)
             elif isinstance(item, Repeat):
                 if item.checkpoint is None:
                     walk(item.items, count * item.count)

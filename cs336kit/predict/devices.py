@@ -26,9 +26,9 @@ def _flash_backward(q: "Tensor", k: "Tensor") -> tuple[int, ...]:
     B, A, S, h = q.shape
     rows = -(-S // 128) * 128
     wide = 256 if h > 192 else -(-h // 32) * 32
-    scratch = (4 * B * A * rows, 4 * B * A * rows * wide)
+    workspace = (4 * B * A * rows, 4 * B * A * rows * wide)
     expanded = k.bytes // k.shape[1] * A
-    return scratch + ((expanded, expanded) if k.shape[1] < A else ())
+    return workspace + ((expanded, expanded) if k.shape[1] < A else ())
 
 
 #: Multiprocessors of the device whose rules these are (H100, H200).

@@ -65,7 +65,7 @@ def _one_by_one(
                     yield "checkpoint", 0, item.checkpoint.bytes
         elif isinstance(item, Op):
             places["expert"] += item.kind == "compare"
-            new = {storage for storage in item.keeps if not storage.leaf and storage.name != "indices"} - seen
+            new = {storage for storage in item.saves if not storage.leaf and storage.name != "indices"} - seen
             seen |= new
             yield _name(item, places, parts), item.forward_flops, sum(storage.bytes for storage in new)
 

@@ -71,7 +71,7 @@ class Experts:
         if not self.c.shared_gate:
             return shared
         score = b.linear("weight", x, 1, component="shared weight", name="shared weight", cast="mlp inputs")
-        weight = b.pointwise("sigmoid", "sigmoid", score, keeps="output", name="shared weight")
+        weight = b.pointwise("sigmoid", "sigmoid", score, saves="output", name="shared weight")
         b.free(score)
         weighted = b.mul("weighted", shared, weight, name="shared expert")
         b.free(shared, weight)
@@ -88,7 +88,7 @@ class Experts:
         )
         chosen = Storage(INDICES, 8 * N * k)
         scores = b.with_statistics("topk", "topk", (given,), (N, k), (chosen,), name="routing scores")
-        b.last.watched = given.bytes
+        b.last.dispatch_workspace = given.bytes
         indices = Tensor((N, k), "int64", chosen, False)
         b.hold(indices)
         b.free(given)
@@ -175,31 +175,31 @@ def _activated(b: Builder, mlp: str, x: Tensor, *, name: str = "") -> Tensor:
     """The activation of this MLP; it saves its input, or for ReLU its output. x is freed."""
     kind = _ACTIVATIONS[mlp]
     if kind in ("relu", "relu2"):
-        y = b.pointwise("relu", "relu", x, keeps="output", name=name or "relu")
+        y = b.pointwise("relu", "relu", x, saves="output", name=name or "relu")
         if kind == "relu2":
             relu, wide = y, b.in_fp32("pow", "square", y)
-            y = b.power("square", "square", wide, keeps="input", name=name or "squared relu")
+            y = b.power("square", "square", wide, saves="input", name=name or "squared relu")
             b.free(relu, *([wide] if wide is not relu else []))
     elif kind == "clipped":
-        low = b.pointwise("clamp", "clamp", x, keeps="input", name="clipped gate")
+        low = b.pointwise("clamp", "clamp", x, saves="input", name="clipped gate")
         b.free(x)
         scaled = b.pointwise("gate/scale", "mul", low)
-        soft = b.pointwise("sigmoid", "sigmoid", scaled, keeps="output", name="sigmoid")
+        soft = b.pointwise("sigmoid", "sigmoid", scaled, saves="output", name="sigmoid")
         b.free(scaled)
         x, y = low, b.mul("gate", low, soft, name="gated")
         b.free(soft)
     elif kind == "xielu":
         learned = [b.parameter("activations", 1) for _ in range(2)]
-        y = b.computed("xielu", "xielu", (x, *learned), x.shape, keeps=(x, *learned), name=name)
+        y = b.computed("xielu", "xielu", (x, *learned), x.shape, saves=(x, *learned), name=name)
     else:
-        y = b.pointwise(kind, kind, x, keeps="input", name=name or kind)
+        y = b.pointwise(kind, kind, x, saves="input", name=name or kind)
     b.free(x)
     return y
 
 
 def _clipped(b: Builder, up: Tensor) -> Tensor:
     """gpt-oss's second factor: the clipped value plus one."""
-    low = b.pointwise("up/clamp", "clamp", up, keeps="input")
+    low = b.pointwise("up/clamp", "clamp", up, saves="input")
     b.free(up)
     more = b.passed("up/one more", "add", (low,), up.shape, name="up")
     b.free(low)

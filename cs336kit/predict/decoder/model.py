@@ -266,9 +266,9 @@ def loss_of(b: Builder, logits: Tensor, tokens: int, vocab: int, targets: tuple[
         logs = _divided_log_softmax(b, wide, (tokens, vocab))
     else:
         rows = b.view(wide, tokens, vocab)
-        logs = b.pointwise("log softmax", "log_softmax", rows, keeps="output", name="cross-entropy")
+        logs = b.pointwise("log softmax", "log_softmax", rows, saves="output", name="cross-entropy")
     weight = Storage("cross-entropy", 4)
-    loss = b.with_statistics("loss", "nll_loss", (logs,), (), (weight,), keeps=(logs, *targets), name="loss")
+    loss = b.with_statistics("loss", "nll_loss", (logs,), (), (weight,), saves=(logs, *targets), name="loss")
     b.free(wide, logs)
     return loss
 
@@ -286,7 +286,7 @@ def _divided_log_softmax(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tenso
     b.free(exponentials)
     y = b.passed("log softmax", "all-reduce", (x,), shape, name="cross-entropy")
     if y.needs_gradient:
-        b.last.keeps = (y.storage,)
+        b.last.saves = (y.storage,)
     b.free(shifted)
     b.ranks.summed("loss/targets", rows)
     return y

@@ -87,15 +87,15 @@ def _fused(
     words, indices = kernel.random_state
     state = [Storage(HOST_INDICES if indices else "random state", size) for size in words]
     z = b.with_statistics(
-        "fused", "sdpa", (q, k, v, *sinks), (B, A, S, v.shape[-1]), (logsumexp, *state), keeps=(q, k, v, *masks, *sinks),
+        "fused", "sdpa", (q, k, v, *sinks), (B, A, S, v.shape[-1]), (logsumexp, *state), saves=(q, k, v, *masks, *sinks),
         name="attention output's input",
     )  # fmt: skip
     op = b.last
     if op.gradients:
-        op.keeps += (z.storage,)
+        op.saves += (z.storage,)
     op.flops = ("attention scores", flops[0]), ("attention values", flops[1])
-    op.scratch = (*kernel.backward(q, k), *(() if masks else b.ranks.ring_bytes(k, v)))
-    op.passing = () if dropout else kernel.forward(q, k)
+    op.workspace = (*kernel.backward(q, k), *(() if masks else b.ranks.ring_bytes(k, v)))
+    op.forward_workspace = () if dropout else kernel.forward(q, k)
     b.free(*masks)
     if padded:
         b.free(q, k, v)

@@ -10,13 +10,13 @@ To find your way, follow one number from the model to the peak: what the first n
 65,536 bytes. Torch's node of this operation keeps x for the backward pass, because the gradients are computed from it.
 
 **Written.** `decoder/model.py` describes the block in the words of this package, and says `Builder.layer_norm` (builder.py) here.
-By its rule, `Writer.with_statistics` (writer.py), it appends an `Op` (operations.py), whose `keeps` name what the node keeps: the
+By its rule, `Writer.with_statistics` (writer.py), it appends an `Op` (operations.py), whose `saves` name what the node keeps: the
 `Storage` of x, the scale and the shift, and the mean and 1/deviation of each row. The block is listed once, in a `Repeat`.
 
 >>> from cs336kit.predict.engine.operations import blocks
 >>> block, count = next(blocks(program.items))
 >>> norm = block.items[0]
->>> norm.place, count, norm.keeps[0]
+>>> norm.place, count, norm.saves[0]
 ('block/attention norm', 2, Storage('attention norm', 65,536 bytes))
 
 **Held.** `Walk.forward` (walk.py) goes through the list, and a `Ledger` (ledger.py) counts who holds which storage. Until then,
@@ -26,7 +26,7 @@ and its bytes are among the kept ones. Both blocks are alike, so one is walked, 
 >>> from cs336kit.predict.engine.walk import Walk
 >>> walk = Walk(program)
 >>> walk.forward(program.items)
->>> walk.ledger.holds[norm.keeps[0]], walk.ledger.kept
+>>> walk.ledger.holds[norm.saves[0]], walk.ledger.kept
 (1, 3811332)
 
 **Freed.** `Walk.backward` goes through the list from its end. When the gradient of the norm's output is complete, the norm's

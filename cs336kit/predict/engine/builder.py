@@ -102,9 +102,9 @@ class Builder(Writer):
     def _unpacks_again(self, copy: Tensor) -> None:
         """The last product saves no copy of a quantized matrix: its backward pass dequantizes it again."""
         product = self.last
-        if copy.storage in product.keeps:
-            product.keeps = tuple([storage for storage in product.keeps if storage is not copy.storage])
-            product.scratch = (copy.bytes,)
+        if copy.storage in product.saves:
+            product.saves = tuple([storage for storage in product.saves if storage is not copy.storage])
+            product.workspace = (copy.bytes,)
         self.free(copy)
 
     def _adapted(self, place: str, x: Tensor, base: Tensor, adapters: tuple[Tensor, Tensor], name: str) -> Tensor:
@@ -136,12 +136,12 @@ class Builder(Writer):
             gradients.append(Gradient(x, x.elements * size, (), flops))
         if W.needs_gradient:
             gradients.append(Gradient(W, W.elements * size, (), flops))
-        keeps: tuple[Storage, ...] = (W.storage,) if x.needs_gradient else ()
+        saves: tuple[Storage, ...] = (W.storage,) if x.needs_gradient else ()
         if W.needs_gradient:
-            keeps += (x.storage,)
+            saves += (x.storage,)
         inputs = (x, W) if b is None else (x, W, b)
         shape = (*x.shape[:-1], outputs)
-        y = self._written(place, "linear", inputs, shape, x.dtype, name, tuple(gradients), keeps)
+        y = self._written(place, "linear", inputs, shape, x.dtype, name, tuple(gradients), saves)
         self.last.flops = ((component, flops),)
         return y
 
@@ -156,7 +156,7 @@ class Builder(Writer):
         rows = x.elements // D
         kind = self.device.statistics.get(x.dtype, scale[0].dtype if scale else x.dtype)
         statistics = tuple([Storage(kept_as, ELEMENT_BYTES[kind] * rows) for _ in range(2)])
-        y = self.with_statistics(place, "layer_norm", (x, *scale), x.shape, statistics, keeps=(x, *scale), name=name)
+        y = self.with_statistics(place, "layer_norm", (x, *scale), x.shape, statistics, saves=(x, *scale), name=name)
         self.free(x, unless=given)
         return y
 
@@ -166,12 +166,12 @@ class Builder(Writer):
         """RMSNorm written out in fp32, as in `lm.RMSNorm`: its seven operations, six if `scale` is empty."""
         rows = x.shape[:-1]
         wide = self.cast(f"{place}/fp32", x, "fp32", name=kept_as)
-        square = self.power(f"{place}/square", "square", wide, keeps="input")
+        square = self.power(f"{place}/square", "square", wide, saves="input")
         mean = self.computed(f"{place}/mean", "mean", (square,), (*rows, 1))
         self.free(square)
         shifted = self.passed(f"{place}/add eps", "add", (mean,), mean.shape)
         self.free(mean)
-        inverse = self.power(f"{place}/rsqrt", "rsqrt", shifted, keeps="output", name=kept_as)
+        inverse = self.power(f"{place}/rsqrt", "rsqrt", shifted, saves="output", name=kept_as)
         self.free(shifted)
         normed = self.mul(f"{place}/normalize", wide, inverse, name=kept_as)
         self.free(inverse)
@@ -185,10 +185,10 @@ class Builder(Writer):
             self.free(wide)
         return result
 
-    def power(self, place: str, kind: str, x: Tensor, *, keeps: str, name: str = "") -> Tensor:
+    def power(self, place: str, kind: str, x: Tensor, *, saves: str, name: str = "") -> Tensor:
         """A power of x, whose backward pass, grad · (exponent · self.pow(exponent − 1)), has two more temporary tensors."""
-        y = self.pointwise(place, kind, x, keeps=keeps, name=name)
-        self.last.scratch = (x.bytes, x.bytes)
+        y = self.pointwise(place, kind, x, saves=saves, name=name)
+        self.last.workspace = (x.bytes, x.bytes)
         return y
 
     def norm(
@@ -214,7 +214,7 @@ class Builder(Writer):
     def softcap(self, place: str, x: Tensor, *, name: str) -> Tensor:
         """cap · tanh(x / cap), which saves the tanh; x is freed at its end."""
         divided = self.pointwise(f"{place}/div", "div", x)
-        tanh = self.pointwise(f"{place}/tanh", "tanh", divided, keeps="output", name=name)
+        tanh = self.pointwise(f"{place}/tanh", "tanh", divided, saves="output", name=name)
         self.free(divided)
         capped = self.pointwise(f"{place}/mul", "mul", tanh)
         self.free(tanh, x)
@@ -271,7 +271,7 @@ class Builder(Writer):
 
     def mul(self, place: str, x: Tensor, y: Tensor, *, name: str = "") -> Tensor:
         """x · y; saves each factor that the other's gradient needs."""
-        return self.combined(place, "mul", x, y, keeps=_factors(x, y), name=name)
+        return self.combined(place, "mul", x, y, saves=_factors(x, y), name=name)
 
     def dropout(self, place: str, x: Tensor, probability: float, *, mask: str, name: str = "") -> Tensor:
         """F.dropout: a mask as wide as x and then a product, or one kernel that computes both, with the device's mask."""
@@ -283,7 +283,7 @@ class Builder(Writer):
             self.free(x)
             return y
         noise = self.made(f"{place}/mask", "bernoulli", x.shape, x.dtype, name=mask)
-        y = self.computed(place, "dropout", (x,), x.shape, keeps=(noise,), name=name)
+        y = self.computed(place, "dropout", (x,), x.shape, saves=(noise,), name=name)
         self.free(x, noise)
         return y
 
@@ -303,11 +303,11 @@ class Builder(Writer):
 
     def softmax_in(self, dtype: str, place: str, x: Tensor, *, name: str, safe: bool = False) -> Tensor:
         """The kernel of a softmax whose result has this type. On some devices, its backward pass makes grad · output first."""
-        y = self.pointwise(place, "softmax", x, dtype=dtype, keeps="output", name=name)
+        y = self.pointwise(place, "softmax", x, dtype=dtype, saves="output", name=name)
         if self.device.softmax_product:
-            self.last.scratch = (y.bytes,)
+            self.last.workspace = (y.bytes,)
         if safe:  # whether each score is −inf, whether all of a row are, and a zero
-            self.last.passing = (x.elements, x.elements // x.shape[-1], 4)
+            self.last.forward_workspace = (x.elements, x.elements // x.shape[-1], 4)
         return y
 
     def merge_heads(self, z: Tensor) -> Tensor:
@@ -326,7 +326,7 @@ class Builder(Writer):
 
     def matmul(self, place: str, x: Tensor, y: Tensor, shape: tuple[int, ...], flops: int, *, component: str) -> Tensor:
         """A batched product x @ y; saves each factor that the other's gradient needs."""
-        return self.product(place, "matmul", (x, y), shape, flops, component=component, keeps=_factors(x, y))
+        return self.product(place, "matmul", (x, y), shape, flops, component=component, saves=_factors(x, y))
 
     def embedding(self, place: str, table: Tensor, tokens: Tensor, shape: tuple[int, ...], *, name: str = "") -> Tensor:
         """Rows of a table; its gradient is a table of zeros with the rows' gradients added.
@@ -335,15 +335,15 @@ class Builder(Writer):
         """
         y = self.computed(place, "embedding", (table, tokens), shape, name=name)
         if self.device.embedding:
-            self.last.scratch = self.device.embedding(tokens.elements, table.shape[0], table.shape[1])
+            self.last.workspace = self.device.embedding(tokens.elements, table.shape[0], table.shape[1])
         if self.layout.tp > 1:  # which of the tokens are in this rank's part of the table
-            self.last.scratch += (tokens.bytes,)
+            self.last.workspace += (tokens.bytes,)
         return y
 
     def index(self, place: str, x: Tensor, rows: Tensor, shape: tuple[int, ...], *, name: str) -> Tensor:
         """Chosen rows of x; saves the indices. Its gradient is written into zeros of x's size."""
-        y = self.computed(place, "index", (x, rows), shape, keeps=(rows,), name=name)
-        self.last.watched = x.bytes
+        y = self.computed(place, "index", (x, rows), shape, saves=(rows,), name=name)
+        self.last.dispatch_workspace = x.bytes
         return y
 
     def index_add(self, place: str, x: Tensor, rows: Tensor, source: Tensor) -> Tensor:
@@ -351,9 +351,9 @@ class Builder(Writer):
         gradients = [Gradient(x, None)] if x.needs_gradient else []
         if source.needs_gradient:
             gradients.append(Gradient(source, source.bytes))
-        keeps = (rows.storage, source.storage) if gradients else ()
+        saves = (rows.storage, source.storage) if gradients else ()
         return self._written(
-            place, "index_add", (x, rows, source), x.shape, x.dtype, "", tuple(gradients), keeps, over=x
+            place, "index_add", (x, rows, source), x.shape, x.dtype, "", tuple(gradients), saves, over=x
         )
 
 

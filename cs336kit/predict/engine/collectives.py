@@ -81,7 +81,7 @@ class Ranks:
         op = self.b.last
         op.wires = wires
         if copy:
-            op.scratch = (copy,)
+            op.workspace = (copy,)
         return y
 
     # -- tensor and sequence parallel ----------------------------------------------------------------------------------

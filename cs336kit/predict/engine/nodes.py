@@ -14,12 +14,12 @@ def as_computed(op: Op) -> Sequence[Gradient]:
 def as_freed(op: Op, *, checkpointed: bool) -> Sequence[Storage]:
     """What it saved, in the order of its arguments' names, too; what was recomputed is freed the other way round."""
     if op.kind in ("matmul", "mul") or (op.kind == "linear" and len(op.inputs) > 2):
-        kept = op.keeps[::-1]
-    elif op.kind == "sdpa" and op.keeps:
-        queries, keys, *others = op.keeps
+        kept = op.saves[::-1]
+    elif op.kind == "sdpa" and op.saves:
+        queries, keys, *others = op.saves
         kept = (keys, queries, *others)
     else:
-        kept = op.keeps
+        kept = op.saves
     return kept[::-1] if checkpointed else kept
 
 

@@ -110,17 +110,17 @@ class Op:
     #: storages that it allocates: its output, and statistics that it saves
     allocates: tuple[Storage, ...]
     #: storages that its backward pass needs, parameters among them
-    keeps: tuple[Storage, ...]
+    saves: tuple[Storage, ...]
     gradients: tuple[Gradient, ...]
     #: the part of the model: "embedding", "norms", "attention", "mlp", "head" or "loss"
     part: str
     #: bytes of each temporary tensor of its backward pass, besides the gradients that it returns; for a collective, of its
     #: forward pass, too
-    scratch: tuple[int, ...] = ()
+    workspace: tuple[int, ...] = ()
     #: bytes that it needs besides those under a dispatch mode, where torch otherwise works in place
-    watched: int = 0
+    dispatch_workspace: int = 0
     #: bytes of each temporary tensor of its forward pass, none of which a dispatch mode sees
-    passing: tuple[int, ...] = ()
+    forward_workspace: tuple[int, ...] = ()
     #: the storage over which its result is written, unless a dispatch mode is on
     over: Storage | None = None
     #: FLOPs of the forward pass by component; a multiply and an add are two
@@ -133,9 +133,9 @@ class Op:
         return sum(count for _, count in self.flops)
 
     @property
-    def keeps_after(self) -> bool:
+    def saves_after(self) -> bool:
         """Whether it saves something that it makes itself, and so has to run before that can be saved."""
-        return any(storage in self.allocates for storage in self.keeps)
+        return any(storage in self.allocates for storage in self.saves)
 
     @property
     def forward_bytes(self) -> int:

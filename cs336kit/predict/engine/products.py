@@ -35,11 +35,11 @@ def _run_again(segment: Sequence[tuple[Op, int]]) -> Sequence[tuple[Op, int]]:
     The last operation that saves something is not run if it saves only its inputs. Follows torch.utils.checkpoint with
     use_reentrant=False.
     """
-    keeping = [i for i, (op, _) in enumerate(segment) if op.keeps]
+    keeping = [i for i, (op, _) in enumerate(segment) if op.saves]
     if not keeping:
         return ()
     last = keeping[-1]
-    return segment[: last + segment[last][0].keeps_after]
+    return segment[: last + segment[last][0].saves_after]
 
 
 def computed_again(items: Sequence[Item], count: int = 1) -> Iterator[tuple[Op, int]]:

@@ -41,7 +41,7 @@ class Recomputation:
         """The backward pass of a checkpointed block begins."""
         assert block.checkpoint is not None
         self.inside, self.ahead = True, block
-        self._held_by = next((op for op, _ in operations(block.items) if op.keeps), None), block.checkpoint
+        self._held_by = next((op for op, _ in operations(block.items) if op.saves), None), block.checkpoint
 
     def leave_backward(self) -> None:
         """It ends."""
@@ -54,7 +54,7 @@ class Recomputation:
         """Run the block again; the last node need not run if it saves only its inputs. Its variables go at the end."""
         assert self.ahead is not None
         items, self.ahead = self.ahead.items, None
-        self.last = [op for op, _ in operations(items) if op.keeps][-1]
+        self.last = [op for op, _ in operations(items) if op.saves][-1]
         variables = self.variables = dict[Storage, list[int]]()
         with suppress(EverythingIsBack):
             forward(items)

@@ -98,14 +98,14 @@ class Walk:
 
     def _run(self, op: Op) -> None:
         # The last operation that runs again need not, if it saves only its inputs.
-        if op.allocates and (op is not self.recomputation.last or op.keeps_after):
+        if op.allocates and (op is not self.recomputation.last or op.saves_after):
             output, *statistics = op.allocates
             # Of a dropout the mask comes first.
             for storage in (*statistics, output) if op.kind == "dropout" else op.allocates:
                 (self._variable if storage is output else self.ledger.hold)(storage)
             self._save(op)
-            beside = op.passing if self.sums_in_place else ()
-            self.ledger.see(self.moment, op.place, op.scratch if op.wires else beside)
+            beside = op.forward_workspace if self.sums_in_place else ()
+            self.ledger.see(self.moment, op.place, op.workspace if op.wires else beside)
             for storage in statistics:
                 self.ledger.drop(storage)
         else:
@@ -113,7 +113,7 @@ class Walk:
 
     def _save(self, op: Op) -> None:
         if self.recomputation.saving:
-            for storage in op.keeps:
+            for storage in op.saves:
                 if not storage.leaf:
                     self.ledger.keep(storage)
 
@@ -174,7 +174,7 @@ class Walk:
     def _node(self, op: Op) -> None:
         """The backward pass of an operation."""
         waiting, checkpointed = self.waiting, self.recomputation.inside
-        if op.keeps and self.recomputation.ahead is not None:
+        if op.saves and self.recomputation.ahead is not None:
             self._recompute()
         incoming = [waiting.pop(t.source) for t in op.outputs if t.source in waiting]
         if not op.gradients or not incoming:  # no input needs a gradient here, or nobody used the result
@@ -191,7 +191,9 @@ class Walk:
             returned.append((gradient, self._returned(op, gradient, incoming)))
         if len(returned) > 1:
             returned.sort(key=lambda each: op.gradients.index(each[0]))
-        self.ledger.see(moment, op.place, op.scratch if self.sums_in_place else (*op.scratch, op.watched))
+        self.ledger.see(
+            moment, op.place, op.workspace if self.sums_in_place else (*op.workspace, op.dispatch_workspace)
+        )
         if checkpointed:  # what was recomputed belongs to the node
             self._release(op)
         for i, (gradient, storage) in enumerate(returned):

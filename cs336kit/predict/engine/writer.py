@@ -83,7 +83,7 @@ class Writer:
         self.count //= count
         body, self.items = self.items, outside
         # Torch keeps the input of a checkpointed block if something inside needs what the block would save.
-        needed = self.train and any(op.keeps for op, _ in operations(body))
+        needed = self.train and any(op.saves for op, _ in operations(body))
         kept = checkpoint.storage if checkpoint is not None and needed else None
         self.items.append(Repeat(name, count, tuple(body), kept))
 
@@ -177,29 +177,29 @@ class Writer:
         return self._written(place, kind, of, shape, dtype, name, (), ())
 
     def pointwise(
-        self, place: str, kind: str, x: Tensor, *, dtype: str = "", keeps: str = "", name: str = ""
+        self, place: str, kind: str, x: Tensor, *, dtype: str = "", saves: str = "", name: str = ""
     ) -> Tensor:
         """A function of each element, which keeps its "input", its "output" or nothing. The gradient is a new tensor like x."""
         gradients: tuple[Gradient, ...] = ()
         kept: tuple[Storage, ...] = ()
         if x.needs_gradient:
             gradients = (Gradient(x, x.bytes),)
-            if keeps == "input":
+            if saves == "input":
                 kept = (x.storage,)
         y = self._written(place, kind, (x,), x.shape, dtype or x.dtype, name, gradients, kept)
-        if gradients and keeps == "output":
-            self.last.keeps = (y.storage,)
+        if gradients and saves == "output":
+            self.last.saves = (y.storage,)
         return y
 
     def combined(
-        self, place: str, kind: str, x: Tensor, y: Tensor, *, keeps: tuple[Tensor, ...], name: str = ""
+        self, place: str, kind: str, x: Tensor, y: Tensor, *, saves: tuple[Tensor, ...], name: str = ""
     ) -> Tensor:
         """A function of the elements of x and of y, which is repeated to x's shape. Each gradient is a new tensor of this shape,
         then summed to the factor's own and cast to its type.
         """
         shape, dtype = x.shape, wider(x, y)
         gradients = self._summed((x, y), shape, dtype, x.elements * ELEMENT_BYTES[dtype])
-        kept = tuple([tensor.storage for tensor in keeps]) if gradients else ()
+        kept = tuple([tensor.storage for tensor in saves]) if gradients else ()
         return self._written(place, kind, (x, y), shape, dtype, name, gradients, kept)
 
     def passed(
@@ -219,32 +219,32 @@ class Writer:
         return self._written(place, kind, inputs, shape, inputs[0].dtype, "", _as_inputs(inputs), (), inputs[0])
 
     def computed(
-        self, place: str, kind: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], *, keeps: tuple[Tensor, ...] = (),
+        self, place: str, kind: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], *, saves: tuple[Tensor, ...] = (),
         name: str = "",
     ) -> Tensor:  # fmt: skip
         """Any function, such as a mean or a choice of rows. Each gradient is a new tensor like its input."""
         gradients = _as_inputs(inputs)
-        kept = tuple([tensor.storage for tensor in keeps]) if gradients and keeps else ()
+        kept = tuple([tensor.storage for tensor in saves]) if gradients and saves else ()
         return self._written(place, kind, inputs, shape, inputs[0].dtype, name, gradients, kept)
 
     def with_statistics(
         self, place: str, kind: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], statistics: tuple[Storage, ...], *,
-        keeps: tuple[Tensor, ...] = (), name: str = "",
+        saves: tuple[Tensor, ...] = (), name: str = "",
     ) -> Tensor:  # fmt: skip
         """The same of a function that allocates and saves statistics besides its output: of rows, a mask, or indices."""
-        y = self.computed(place, kind, inputs, shape, keeps=keeps, name=name)
+        y = self.computed(place, kind, inputs, shape, saves=saves, name=name)
         op = self.last
         op.allocates += statistics
         if op.gradients:
-            op.keeps += statistics
+            op.saves += statistics
         return y
 
     def product(
         self, place: str, kind: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], flops: int, *, component: str,
-        keeps: tuple[Tensor, ...], name: str = "",
+        saves: tuple[Tensor, ...], name: str = "",
     ) -> Tensor:  # fmt: skip
         """A matrix product. Each gradient is a product with as many FLOPs, and a new tensor like its input."""
-        y = self.computed(place, kind, inputs, shape, keeps=keeps, name=name)
+        y = self.computed(place, kind, inputs, shape, saves=saves, name=name)
         op = self.last
         op.flops = ((component, flops),)
         for gradient in op.gradients:
@@ -275,7 +275,7 @@ class Writer:
         dtype: str,
         name: str,
         gradients: tuple[Gradient, ...],
-        keeps: tuple[Storage, ...],
+        saves: tuple[Storage, ...],
         over: Tensor | None = None,
     ) -> Tensor:
         """Append an operation and return its output, a new tensor, or a view of `over`."""
@@ -284,7 +284,7 @@ class Writer:
         storage = Storage(name or place, elements * ELEMENT_BYTES[dtype]) if over is None else over.storage
         y = Tensor(shape, dtype, storage, bool(gradients), None if over is None else object(), elements)
         allocates = (storage,) if over is None else ()
-        self.items.append(Op(self.prefix + place, kind, inputs, (y,), allocates, keeps, gradients, self.part))
+        self.items.append(Op(self.prefix + place, kind, inputs, (y,), allocates, saves, gradients, self.part))
         return y
 
 

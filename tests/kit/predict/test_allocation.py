@@ -267,7 +267,7 @@ def test_the_scratch_of_flash_attention_is_the_fp32_gradient_of_the_queries():
     written = predict.program(config, batch=3, sequence=130, precision="bf16", attention="sdpa", device="cuda")
     (op,) = [op for op, _ in written.operations() if op.kind == "sdpa"]
     expanded = 2 * 3 * 130 * 2 * 32  # two bytes for every head of the queries
-    assert op.scratch == (4 * 3 * 2 * 256, 4 * 3 * 2 * 256 * 32, expanded, expanded)
+    assert op.workspace == (4 * 3 * 2 * 256, 4 * 3 * 2 * 256 * 32, expanded, expanded)
 
 
 @pytest.mark.parametrize(

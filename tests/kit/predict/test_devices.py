@@ -86,16 +86,16 @@ def rows(batch, heads, sequence, width, dtype):
     return SimpleNamespace(shape=(batch, heads, sequence, width), dtype=dtype, bytes=size)
 
 
-@pytest.mark.parametrize(("dtype", "scratch"), [("fp32", (1920, 120, 120)), ("bf16", (1920, 120))])
-def test_what_the_backward_pass_of_attention_with_a_mask_needs_for_a_moment(dtype, scratch):
+@pytest.mark.parametrize(("dtype", "workspace"), [("fp32", (1920, 120, 120)), ("bf16", (1920, 120))])
+def test_what_the_backward_pass_of_attention_with_a_mask_needs_for_a_moment(dtype, workspace):
     # 2 · 3 · 5 rows of 16 numbers, four bytes each: 120 bytes with a number of each row, 1,920 with all.
     queries = rows(2, 3, 5, 16, dtype)
     kernel = DEVICES["cuda"].kernel(dtype, width=16, dropout=False, mask=True, grouped=False)
-    assert kernel.backward(queries, queries) == scratch
+    assert kernel.backward(queries, queries) == workspace
 
 
 @pytest.mark.parametrize(
-    ("sequence", "width", "kv_heads", "scratch"),
+    ("sequence", "width", "kv_heads", "workspace"),
     [
         # One fp32 number for each row, rows rounded up to 128; then a row of numbers, rounded up to 32 or to 256.
         (5, 24, 4, (4 * 2 * 4 * 128, 4 * 2 * 4 * 128 * 32)),
@@ -105,10 +105,10 @@ def test_what_the_backward_pass_of_attention_with_a_mask_needs_for_a_moment(dtyp
         (5, 24, 2, (4 * 2 * 4 * 128, 4 * 2 * 4 * 128 * 32, 2 * 2 * 4 * 5 * 24, 2 * 2 * 4 * 5 * 24)),
     ],
 )
-def test_what_the_backward_pass_of_flash_attention_needs_for_a_moment(sequence, width, kv_heads, scratch):
+def test_what_the_backward_pass_of_flash_attention_needs_for_a_moment(sequence, width, kv_heads, workspace):
     kernel = DEVICES["cuda"].kernel("bf16", width=width, dropout=True, mask=False, grouped=kv_heads < 4)
     queries, keys = (rows(2, heads, sequence, width, "bf16") for heads in (4, kv_heads))
-    assert kernel.name == "flash" and kernel.backward(queries, keys) == scratch
+    assert kernel.name == "flash" and kernel.backward(queries, keys) == workspace
 
 
 @pytest.mark.parametrize(
@@ -172,17 +172,17 @@ def test_what_fused_attention_keeps_on_cuda(precision, change, kept):
     options = {"batch": 2, "sequence": 5, "precision": precision, "attention": "sdpa", "device": "cuda"}
     (op,) = [op for op, _ in program(config, **options).operations() if op.kind == "sdpa"]
     # Beside queries, keys, values and the output.
-    assert {storage.bytes for storage in (*op.keeps[:3], op.keeps[-1])} == {
+    assert {storage.bytes for storage in (*op.saves[:3], op.saves[-1])} == {
         (4 if precision == "fp32" else 2) * 2 * 5 * 64
     }
     found = Counter()
-    for storage in op.keeps[3:-1]:
+    for storage in op.saves[3:-1]:
         found[storage.name] += storage.bytes
     assert found == kept
 
 
 @pytest.mark.parametrize(
-    ("window", "precision", "scratch"),
+    ("window", "precision", "workspace"),
     [
         # In a ring flash attention needs keys and values of two ranks and their gradients beside its own: 2 · 4 heads of 2
         # positions and 16 numbers, two bytes each. A window gathers keys, and then the kernel needs what it always needs.
@@ -190,11 +190,11 @@ def test_what_fused_attention_keeps_on_cuda(precision, change, kept):
         (3, "bf16", (4 * 2 * 4 * 2 * 16, 4 * 2 * 4 * 2)), (3, "fp32", (4 * 2 * 4 * 2 * 16, 4 * 2 * 4 * 2, 4 * 2 * 4 * 2)),
     ],
 )  # fmt: skip
-def test_what_attention_of_a_rank_of_cp_needs_for_a_moment_backward(window, precision, scratch):
+def test_what_attention_of_a_rank_of_cp_needs_for_a_moment_backward(window, precision, workspace):
     options = {"batch": 2, "sequence": 8, "precision": precision, "attention": "sdpa", "device": "cuda"}
     listed = program(replace(TINY, window=window), **options, layout="cp=4")
     (op,) = [op for op, _ in listed.operations() if op.kind == "sdpa"]
-    assert op.scratch == scratch
+    assert op.workspace == workspace
 
 
 def test_heads_that_a_kernel_pads_are_cut_to_their_width_again():

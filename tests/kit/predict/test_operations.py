@@ -140,12 +140,12 @@ def test_an_operation_keeps_what_torch_saves_for_it(name):
     for op in operations_of(name):
         needs = tuple(tensor.needs_gradient for tensor in op.inputs)
         if not any(needs):
-            assert not op.keeps, op
+            assert not op.saves, op
         elif op.kind in TORCH:
             places = {t.storage: str(i) for i, t in enumerate(op.inputs)}
             places |= {t.storage: "output" for t in op.outputs if op.allocates}
             # Of labels and positions, only what a module makes for itself is listed.
-            kept = [s for s in op.keeps if not (op.kind in ("nll_loss", "embedding") and s.name == INDICES)]
+            kept = [s for s in op.saves if not (op.kind in ("nll_loss", "embedding") and s.name == INDICES)]
             roles = sorted(places.get(storage, "own") for storage in kept)
             saved = saved_by_torch(op.kind, needs)
             assert tuple(roles) == saved, (
@@ -177,20 +177,20 @@ def test_what_an_operation_needs_for_a_moment(name):
         for op, _ in listed.operations():
             size = op.outputs[0].bytes
             if op.kind in ("square", "rsqrt"):
-                assert op.scratch == (size, size), op
+                assert op.workspace == (size, size), op
             elif op.kind == "softmax" and how.get("device") == "cuda":  # its gradient times its output
-                assert op.scratch == (size,), op
+                assert op.workspace == (size,), op
             elif op.kind not in ("sdpa", "embedding"):
-                assert not op.scratch, op
+                assert not op.workspace, op
             # Where torch works in place unless somebody watches.
-            assert op.watched == (op.inputs[0].bytes if op.kind in ("index", "topk") else 0)
+            assert op.dispatch_workspace == (op.inputs[0].bytes if op.kind in ("index", "topk") else 0)
             # Torch's own function adds a mask in place, and looks for rows in which everything is masked.
             assert op.over == (op.inputs[0].storage if op.place.endswith("/sdpa/mask") else None), op
             if op.place.endswith("/sdpa/softmax"):
                 *rows, columns = op.outputs[0].shape
-                assert op.passing == (prod(rows) * columns, prod(rows), 4), op
+                assert op.forward_workspace == (prod(rows) * columns, prod(rows), 4), op
             else:
-                assert not op.passing, op
+                assert not op.forward_workspace, op
 
 
 #: Operations that show the elements of their first input, or write into it.
@@ -295,7 +295,7 @@ def test_keys_and_values_of_two_ranks_and_their_gradients_are_there_while_a_ring
         assert [wire.bytes for wire in ring.wires] == [keys + values, *backward]
         (one,) = [op for op, _ in program(config, batch=2, sequence=6, **RING).operations() if op.kind == "sdpa"]
         (kernel,) = [op for op in operations if op.kind == "sdpa"]
-        assert kernel.scratch == (*one.scratch, *(keys, values) * 3)
+        assert kernel.workspace == (*one.workspace, *(keys, values) * 3)
         # A rank's queries meet the keys of both.
         assert kernel.forward_flops == 2 * one.forward_flops
 

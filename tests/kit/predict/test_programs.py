@@ -59,7 +59,7 @@ def test_powers_of_a_norm_have_two_more_tensors_for_a_moment_backward():
     # Each as large as the input of the power: all numbers for the square, one of each row for the root.
     operations = [op for op, _ in program(LLAMA, **SIZE, precision="bf16").operations()]
     for kind, elements in (("square", N * D), ("rsqrt", N)):
-        assert {op.scratch for op in operations if op.kind == kind} == {(4 * elements, 4 * elements)}
+        assert {op.workspace for op in operations if op.kind == kind} == {(4 * elements, 4 * elements)}
 
 
 # -- FLOPs ---------------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_sizes_of_operations_agree_and_nothing_but_gradients_is_left(number, nam
                 phase,
                 op,
             )
-            assert phase == "train" or not (op.keeps or op.gradients)
+            assert phase == "train" or not (op.saves or op.gradients)
     element = ELEMENT_BYTES[predict.POLICIES[options["precision"]].gradients]
     # The caller holds the loss.
     left = predict.step_timeline(config, **SIZE, **options)[-2]
@@ -290,7 +290,7 @@ def test_a_padded_output_of_one_head_is_seen_without_a_copy(heads, merged):
 
 def test_logs_of_a_divided_vocabulary_are_kept_and_their_gradient_is_handed_on():
     (op,) = [op for op, _ in program(LLAMA, **SIZE, layout="tp=2").operations() if op.place == "log softmax"]
-    assert op.keeps == (op.outputs[0].storage,) and [gradient.bytes for gradient in op.gradients] == [None]
+    assert op.saves == (op.outputs[0].storage,) and [gradient.bytes for gradient in op.gradients] == [None]
     assert op.outputs[0].shape == (N, V // 2)
 
 
@@ -373,7 +373,7 @@ def test_the_output_of_each_kernel_of_cuda_lies_as_torch_lays_it(window, kernel)
 def test_the_places_of_dispatched_rows_are_int64():
     # Which experts each of N tokens chose, and in which order their rows go there, as torch.argsort returns it.
     ops = [op for op, _ in program(MOE, **SIZE, layout="ep=2").operations()]
-    places = {storage.bytes for op in ops for storage in op.keeps if storage.name == "indices"}
+    places = {storage.bytes for op in ops for storage in op.saves if storage.name == "indices"}
     assert places == {torch.rand(N * 2).argsort().nbytes}
 
 
@@ -401,7 +401,7 @@ def test_the_gradient_of_a_looked_up_table_is_added_up_in_parts():
     (op,) = [op for op, _ in listed.operations() if op.kind == "embedding"]
     # 4,096 tokens are sorted with their places; a part for each ten of them and for each of 50 rows, 32 numbers wide.
     parts = 409 + 50
-    assert op.scratch == (8 * 4096, 8 * 4096, 8 * parts, 4 * parts * 32)
+    assert op.workspace == (8 * 4096, 8 * 4096, 8 * parts, 4 * parts * 32)
 
 
 def test_what_is_scaled_is_kept_under_the_name_that_it_had():

@@ -238,9 +238,9 @@ def test_a_second_gradient_is_added_in_place_unless_somebody_else_holds_the_firs
 def test_an_operation_before_a_checkpointed_block_keeps_what_it_needs_until_it_is_done():
     b = Writer(POLICIES["fp32"])
     x = b.computed("rows", "repeat", (b.parameter("norms", 2),), (10,))
-    y = b.combined("product", "mul", x, b.parameter("norms", 1), keeps=(x,))
+    y = b.combined("product", "mul", x, b.parameter("norms", 1), saves=(x,))
     with b.repeat("block", 1, checkpoint=y), b.within("mlp", part="mlp"):
-        z = b.pointwise("gelu", "gelu", y, keeps="input")
+        z = b.pointwise("gelu", "gelu", y, saves="input")
     loss = b.computed("loss", "mean", (z,), ())
     b.free(x, y, z)
     listed = b.program(loss)

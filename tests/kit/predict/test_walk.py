@@ -333,7 +333,7 @@ def test_a_forward_pass_without_autograd(seed):
     walk = Walk(written)
     walk.forward(written.items)
     assert walk.ledger.peaks["forward"].bytes == measure.peak_bytes(forward, device="cpu"), (config, batch, sequence)
-    assert all(not op.keeps and not op.gradients for op, _ in written.operations())
+    assert all(not op.saves and not op.gradients for op, _ in written.operations())
 
 
 @pytest.mark.parametrize("seed", range(400, 430))
