@@ -45,7 +45,7 @@ def find_layouts(
     global_batch: int | None = None,
     between_nodes: float | None = None,
     node: int = NODE,
-    mfu: float = 0.4,
+    matmul_efficiency: float = 0.4,
     memory_bytes: float | None = None,
     limit: int = 10,
     by: str = "upper",
@@ -75,7 +75,7 @@ def find_layouts(
         positive_int("limit", limit),
         policy(options.get("precision", "mixed")),
     )
-    cluster = cluster_of(accelerator, kind, mfu=mfu, node=node, between_nodes=between_nodes)
+    cluster = cluster_of(accelerator, kind, matmul_efficiency=matmul_efficiency, node=node, between_nodes=between_nodes)
     room = _room(cluster.device) if memory_bytes is None else positive_number("memory_bytes", memory_bytes)
     one_of("by", by, ("upper", "likely"))
     wanted = batch * count if global_batch is None else positive_int("global_batch", global_batch)

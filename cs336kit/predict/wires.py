@@ -162,15 +162,15 @@ def step_seconds(
     accelerator: str | Accelerator,
     batch: int,
     sequence: int,
-    mfu: float = 0.4,
+    matmul_efficiency: float = 0.4,
     between_nodes: float | None = None,
     node: int = NODE,
     **options: Unpack[Options],
 ) -> StepSeconds:
     """Seconds of one training step, bounded from below (everything overlaps) and from above (nothing does).
 
-    - `mfu`: the share of the dense peak that matrix products reach while they run (`Question.product_rate`). It is not the MFU of
-      a whole run, in which recomputation, the pipeline bubble and communication take time, too.
+    - `matmul_efficiency`: the share of the dense peak that matrix products reach while they run (`Question.product_rate`). It is
+      not the MFU of a whole run, in which recomputation, the pipeline bubble and communication take time, too.
     - `between_nodes`: bytes per second each way from one accelerator to other nodes, such as 50e9 for 400 Gb/s. It is needed
       where a group spans several nodes of `node` accelerators, and no table has it.
     - `options`: those of `predict.program`; unless given, `precision` is "mixed", `attention` "sdpa", and `device` the
@@ -182,19 +182,24 @@ def step_seconds(
     Left out: latency, contention, the optimizer's step, loading of data.
     """
     layout, kind = as_layout(layout), policy(options.get("precision", "mixed"))
-    cluster = cluster_of(accelerator, kind, mfu=mfu, node=node, between_nodes=between_nodes)
+    cluster = cluster_of(accelerator, kind, matmul_efficiency=matmul_efficiency, node=node, between_nodes=between_nodes)
     how: dict[str, Any] = {"device": cluster.device.rules, "attention": "sdpa", **options, "precision": kind}
     programs = stage_programs(config, layout, batch=batch, sequence=sequence, **how)
     return seconds_of(programs, layout, cluster, layout.global_batch(batch), sequence)
 
 
 def cluster_of(
-    accelerator: str | Accelerator, kind: PrecisionPolicy, *, mfu: float, node: int, between_nodes: float | None
+    accelerator: str | Accelerator,
+    kind: PrecisionPolicy,
+    *,
+    matmul_efficiency: float,
+    node: int,
+    between_nodes: float | None,
 ) -> Cluster:
-    """The cluster of these accelerators, whose matrix products reach `mfu` of the dense peak of their type."""
+    """The cluster of these accelerators, whose matrix products reach `matmul_efficiency` of the dense peak of their type."""
     device = device_of(accelerator)
     try:
-        speed = fraction("mfu", mfu) * device.peak(kind.products)
+        speed = fraction("matmul_efficiency", matmul_efficiency) * device.peak(kind.products)
     except LookupError as error:
         raise ValueError(str(error)) from None
     if between_nodes is not None:

@@ -58,7 +58,7 @@ def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> li
     del of_a_pass["layout"]
     layouts = find_layouts(
         q.config, count=q.count, accelerator=plan.chip, global_batch=global_batch or q.step_sequences,
-        between_nodes=q.between_nodes, node=q.per_node, mfu=q.product_rate,
+        between_nodes=q.between_nodes, node=q.per_node, matmul_efficiency=q.product_rate,
         memory_bytes=plan.chip.memory_bytes - plan.allowance.total, limit=_SPARE * limit, by="likely", optimizer=q.optimizer,
         fused=q.fused, **of_a_pass,
     )  # fmt: skip

@@ -333,14 +333,14 @@ def test_the_middle_of_a_pipeline_sends_both_ways():
 
 def test_one_rank_sends_nothing_and_a_step_of_it_is_computing():
     assert communication(GPT2, **STEP, layout="dp=1").total == 0
-    seconds = step_seconds(GPT2, **STEP, layout="dp=1", accelerator="h100-sxm", mfu=0.5)
+    seconds = step_seconds(GPT2, **STEP, layout="dp=1", accelerator="h100-sxm", matmul_efficiency=0.5)
     flops = training_flops(GPT2, **STEP, attention="sdpa").total
     assert seconds.lower == seconds.upper == pytest.approx(flops / (0.5 * 989.4e12), rel=1e-3)
 
 
 def test_the_stage_with_the_head_waits_for_the_three_before_it():
     options = {**STEP, "layout": "pp=4,microbatches=4"}
-    seconds = step_seconds(GPT2, **options, accelerator="h100-sxm", mfu=0.5)
+    seconds = step_seconds(GPT2, **options, accelerator="h100-sxm", matmul_efficiency=0.5)
     *others, last = (training_flops(GPT2, **options, attention="sdpa", stage=stage).total for stage in range(4))
     assert len(set(others)) == 1 and last > max(others)
     step = sum(others) + 4 * last
@@ -535,8 +535,8 @@ def test_the_published_steps_of_llama_405b_lie_between_the_bounds(layout, sequen
     flops = training_flops(config, batch=1, sequence=sequence, causal=True).total
     published = sequences * flops / (ranks.count * flops_per_second)
     rate = flops_per_second / accelerator("h100-sxm").peak("bf16")
-    assert step_seconds(config, layout=layout, mfu=1, causal=True, **step).lower < published
-    assert published < step_seconds(config, layout=layout, mfu=rate, causal=True, **step).upper
+    assert step_seconds(config, layout=layout, matmul_efficiency=1, causal=True, **step).lower < published
+    assert published < step_seconds(config, layout=layout, matmul_efficiency=rate, causal=True, **step).upper
 
 
 def test_layouts_whose_stages_are_not_alike_are_found():
@@ -579,7 +579,7 @@ def test_a_plan_says_which_heads_ranks_of_tp_hold_twice():
 
 def test_likely_seconds_add_what_products_wait_for_and_no_more():
     """By hand: sums of tp are added; gathered parameters hide, up to the products' own time."""
-    step = {"batch": 1, "sequence": 8192, "checkpointing": True, "mfu": 0.5, **CLUSTER}
+    step = {"batch": 1, "sequence": 8192, "checkpointing": True, "matmul_efficiency": 0.5, **CLUSTER}
     tp = step_seconds(LLAMA, layout="tp=8,sp=true", **step)
     assert tp.likely == pytest.approx(tp.compute + tp.inside, rel=1e-4) == pytest.approx(tp.upper, rel=1e-4)
     near = step_seconds(LLAMA, layout="fsdp=8", **step)

@@ -257,7 +257,7 @@ def test_the_lower_bound_of_a_step_leaves_out_what_a_causal_mask_hides():
     answer = plan(question)
     options = {
         "layout": "fsdp=8", "batch": 1, "sequence": 2**17, "accelerator": "h100-sxm", "checkpointing": True, "device": "cuda",
-        "mfu": 0.8,
+        "matmul_efficiency": 0.8,
     }  # fmt: skip
     all_pairs, causal = (step_seconds(question.model, **options, causal=causal) for causal in (False, True))
     values = answer.as_dict()
@@ -731,7 +731,7 @@ def test_what_find_shows_is_of_the_question_that_was_asked(states):
             **states,
         )
     )
-    machine["mfu"] = 0.2
+    machine["matmul_efficiency"] = 0.2
     rows = found(asked, limit=6)
     chip = accelerator("a100-sxm-40gb")
     for one in rows:
@@ -803,8 +803,8 @@ def test_a_layout_that_another_outdoes_is_not_shown():
     question = Question("llama-3-8b", count=64, checkpointing=True, between_nodes=50e9)
     rows = found(plan(question), limit=6)
     every = find_layouts(
-        MODELS["llama-3-8b"], count=64, accelerator="h100-sxm", sequence=4096, checkpointing=True, between_nodes=50e9, mfu=0.8,
-        device="cuda", memory_bytes=rows[0].peak.total + rows[0].margin, limit=10**6, by="likely",
+        MODELS["llama-3-8b"], count=64, accelerator="h100-sxm", sequence=4096, checkpointing=True, between_nodes=50e9,
+        matmul_efficiency=0.8, device="cuda", memory_bytes=rows[0].peak.total + rows[0].margin, limit=10**6, by="likely",
     )  # fmt: skip
 
     def numbers(one):

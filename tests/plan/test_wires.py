@@ -392,7 +392,7 @@ def test_a_step_at_best_takes_all_links_of_a_rank():
     """16 H800 in two nodes, by hand; what tp sends stays in its node."""
 
     def found(layout, **links):
-        how = {"layout": layout, "accelerator": H800, "mfu": 1, "precision": "mixed", "between_nodes": 50e9} | links
+        how = {"layout": layout, "accelerator": H800, "matmul_efficiency": 1, "precision": "mixed", "between_nodes": 50e9} | links
         sizes = Counter()
         for wire, count in sent(program(LITTLE, layout=layout, precision="mixed", **STEP)):
             sizes[wire.axis, wire.kind] += wire.bytes * count
@@ -423,14 +423,15 @@ def test_a_chip_without_a_sourced_link_has_a_way_out():
 
 def test_what_checkpointed_experts_compute_again_takes_its_time():
     config = dataclasses.replace(MIXTURE, experts=8)
-    seconds = step_seconds(config, **STEP, layout="dp=1", accelerator=H100, mfu=0.5, checkpointing=True)
+    seconds = step_seconds(config, **STEP, layout="dp=1", accelerator=H100, matmul_efficiency=0.5, checkpointing=True)
     flops = training_flops(config, **STEP, checkpointing=True).total
     assert seconds.compute == pytest.approx(flops / (0.5 * H100.peak("bf16")))
 
 
 def test_a_pipeline_waits_while_it_fills():
     """Seconds of a step from its parts: 2 stages and 5 microbatches take six turns."""
-    options = {"layout": "pp=2,dp=3,microbatches=5", "batch": 2, "sequence": 8, "accelerator": "h100-sxm", "mfu": 0.25}
+    options = {"layout": "pp=2,dp=3,microbatches=5", "batch": 2, "sequence": 8, "accelerator": "h100-sxm"}
+    options["matmul_efficiency"] = 0.25
     found = step_seconds(LITTLE, **options)
     link = H100.facts["link"].value
     tokens = 2 * 8
@@ -497,7 +498,7 @@ def test_no_schedule_is_quicker_than_the_lower_bound(name, layout):
     stages = [training_flops(config, **size, layout=layout, stage=stage).total for stage in range(pp)]
     rate = 0.4 * H100.peak("bf16")
     played = one_forward_one_backward([flops / rate for flops in stages], m)
-    found = step_seconds(config, **size, layout=layout, accelerator=H100, mfu=0.4, between_nodes=1e15)
+    found = step_seconds(config, **size, layout=layout, accelerator=H100, matmul_efficiency=0.4, between_nodes=1e15)
     assert 0.85 * played < found.lower <= played * (1 + 1e-9) < found.upper
     assert found.compute == pytest.approx(m * max(stages) / rate)
     assert found.bubble == pytest.approx(1 - found.compute / found.lower)
@@ -512,7 +513,7 @@ def test_the_slowest_stage_may_stand_in_the_middle():
     assert second == third == 2 * first > last > first
     # So slow that nothing is sent as long as it computes.
     rate = 1e-6 * H100.peak("bf16")
-    found = step_seconds(config, **options, accelerator=H100, mfu=1e-6)
+    found = step_seconds(config, **options, accelerator=H100, matmul_efficiency=1e-6)
     assert found.lower == pytest.approx((first + second + 8 * third) / rate)
     assert one_forward_one_backward([flops / rate for flops in stages], 8) >= found.lower
 
@@ -559,7 +560,9 @@ def test_of_groups_that_nodes_do_not_hold_whole_the_fewest_ranks_stand_together(
     "layout", ["dp=5,fsdp=3", "dp=5,zero2=3", "dp=8,fsdp=12", "dp=5,cp=3", "cp=16", "dp=3,zero1=4,tp=2"]
 )
 def test_no_step_takes_longer_at_best_than_at_worst(layout):
-    found = step_seconds(LITTLE, batch=1, sequence=48, layout=layout, accelerator="h100-sxm", between_nodes=50e9, mfu=1)
+    found = step_seconds(
+        LITTLE, batch=1, sequence=48, layout=layout, accelerator="h100-sxm", between_nodes=50e9, matmul_efficiency=1
+    )
     assert found.compute < found.between and found.lower <= found.upper
 
 
@@ -577,7 +580,7 @@ def test_the_ring_of_cp_leaves_its_node_over_one_link_and_at_best_over_all():
         sizes[wire.kind] += wire.bytes * count
     # 15 times there, and 31 times with the gradients.
     each, summed = sizes["ring"] / 46, sizes["all-reduce"]
-    found = step_seconds(LITTLE, **step, accelerator=H100, between_nodes=50e9, mfu=1, node=8)
+    found = step_seconds(LITTLE, **step, accelerator=H100, between_nodes=50e9, matmul_efficiency=1, node=8)
     assert found.between == pytest.approx(46 * each / 50e9 + summed / 400e9)
     assert found.lower == pytest.approx((each + 2 * each) / 50e9 + summed * 16 / 30 / 400e9)
 
@@ -622,7 +625,7 @@ def test_what_an_all_to_all_sends_inside_its_node_takes_the_links_there():
 def test_at_best_a_switch_adds_what_an_all_reduce_sums(ranks):
     """So NCCL on H100 is faster than a ring over links of that rate: a row of benchmarks/published.toml."""
     step = {"batch": 1, "sequence": 16, "precision": "bf16", "layout": f"dp={ranks}", "node": 8}
-    found = step_seconds(MODELS["gpt2"], accelerator="h100-sxm", mfu=1, **step)
+    found = step_seconds(MODELS["gpt2"], accelerator="h100-sxm", matmul_efficiency=1, **step)
     assert found.compute < found.lower == pytest.approx(found.inside * ranks / (2 * (ranks - 1)))
 
 
@@ -642,7 +645,9 @@ def test_the_halves_of_an_all_reduce_take_no_longer_than_it_at_best(node):
     model, step = MODELS["gpt2"], {"batch": 1, "sequence": 16, "precision": "bf16"}
 
     def of(layout, node=node):
-        return step_seconds(model, accelerator="h100-sxm", between_nodes=50e9, mfu=1, layout=layout, node=node, **step)
+        return step_seconds(
+            model, accelerator="h100-sxm", between_nodes=50e9, matmul_efficiency=1, layout=layout, node=node, **step
+        )
 
     whole, halves, three = (of(f"{name}=16") for name in ("dp", "zero1", "fsdp"))
     assert whole.compute < halves.lower <= whole.lower * 1.001 and halves.between == pytest.approx(
@@ -658,9 +663,9 @@ def test_the_halves_of_an_all_reduce_take_no_longer_than_it_at_best(node):
 
 def test_at_best_a_token_goes_once_to_all_of_its_experts():
     """Sent to each of its 8, tokens of DeepSeek-V3 would take longer than a measured step: a row of benchmarks/published.toml."""
-    step = {"accelerator": "b200-sxm", "between_nodes": 50e9, "batch": 1, "sequence": 4096, "mfu": 1}
+    step = {"accelerator": "b200-sxm", "between_nodes": 50e9, "batch": 1, "sequence": 4096, "matmul_efficiency": 1}
     found = step_seconds(MODELS["deepseek-v3"], layout="pp=8,ep=32,microbatches=128", **step)
     assert found.global_batch == 4096 and found.lower < found.between
     # Inside a node, too, a token goes once to a rank, whatever it has of its experts.
-    few = step_seconds(MIXTURE, layout="ep=2", **STEP, accelerator="h100-sxm", mfu=1)
+    few = step_seconds(MIXTURE, layout="ep=2", **STEP, accelerator="h100-sxm", matmul_efficiency=1)
     assert few.compute < few.lower < few.inside and MIXTURE.experts_per_token == 2

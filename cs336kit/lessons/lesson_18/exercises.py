@@ -172,7 +172,7 @@ def finish(seconds, microbatches):
 def _seconds(layout, hidden=False, again=True):
     """A step of the 70B model, checkpointed unless not `again`, on 64 H100s, if nothing hides or if all does."""
     step = predict.step_seconds(
-        predict.MODELS["llama-3-70b"], layout=layout, accelerator="h100-sxm", batch=1, sequence=8192, mfu=0.5,
+        predict.MODELS["llama-3-70b"], layout=layout, accelerator="h100-sxm", batch=1, sequence=8192, matmul_efficiency=0.5,
         between_nodes=50e9, checkpointing=again,
     )  # fmt: skip
     return step.lower if hidden else step.upper
