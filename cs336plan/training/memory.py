@@ -208,5 +208,9 @@ def _step_size(q: Question) -> dict[str, Any]:
 
 def _seconds(q: Question, chip: Accelerator, **changes: Any) -> StepSeconds:
     assert q.config
-    machine: dict[str, Any] = {"accelerator": chip, "matmul_efficiency": q.product_rate, "between_nodes": q.between_nodes}
+    machine: dict[str, Any] = {
+        "accelerator": chip,
+        "matmul_efficiency": q.product_rate,
+        "between_nodes": q.between_nodes,
+    }
     return step_seconds(q.config, **machine, **_step_size(q), **changes)

@@ -392,7 +392,13 @@ def test_a_step_at_best_takes_all_links_of_a_rank():
     """16 H800 in two nodes, by hand; what tp sends stays in its node."""
 
     def found(layout, **links):
-        how = {"layout": layout, "accelerator": H800, "matmul_efficiency": 1, "precision": "mixed", "between_nodes": 50e9} | links
+        how = {
+            "layout": layout,
+            "accelerator": H800,
+            "matmul_efficiency": 1,
+            "precision": "mixed",
+            "between_nodes": 50e9,
+        } | links
         sizes = Counter()
         for wire, count in sent(program(LITTLE, layout=layout, precision="mixed", **STEP)):
             sizes[wire.axis, wire.kind] += wire.bytes * count
