@@ -100,7 +100,7 @@ def faults(case: Case) -> Iterator[str]:
     listed = sum(
         count * wire.bytes
         for op, count in program(config, layout=layout, **step).operations()
-        for wire in op.wires
+        for wire in op.collectives
         if wire.when == "step"
     )
     once = communication(config, layout=replace(layout, microbatches=1), stage=0, **step).total

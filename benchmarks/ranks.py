@@ -18,7 +18,7 @@ from cs336kit._torch import local
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import Layout, TransformerConfig, peak_moments, program, saved_activation_bytes, step_peak
 from cs336kit.predict.engine.states import gradient_bytes
-from cs336kit.predict.wires import sent
+from cs336kit.predict.network import sent
 
 GPT = TransformerConfig(layers=4, d_model=32, heads=4, vocab=64, context=32)
 LLAMA = TransformerConfig(
@@ -90,12 +90,12 @@ def predicted(case: Case) -> dict[str, Any]:
     moments = peak_moments(case.config, stage=case.stage, foreach=False, **options)
     walked = program(case.config, stage=case.stage, **options)
     kept = saved_activation_bytes(case.config, stage=case.stage, **options).total
-    wires: Counter[str] = Counter()
+    collectives: Counter[str] = Counter()
     for wire, times in sent(walked):
-        wires[wire.kind] += times * wire.bytes
+        collectives[wire.kind] += times * wire.bytes
     return {
         "parameters": states["parameters"], "gradients": gradient_bytes(walked), "optimizer state": states["optimizer state"],
-        "activations": kept, "peak": max(moments.values()), "sent": sum(wires.values()), "wires": wires,
+        "activations": kept, "peak": max(moments.values()), "sent": sum(collectives.values()), "collectives": collectives,
     }  # fmt: skip
 
 
@@ -167,14 +167,14 @@ def counted(case: Case) -> dict[str, Any]:
             optimizer.step()
         optimizer.zero_grad()
         states = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, Tensor)]
-        wires: Counter[str] = +between
+        collectives: Counter[str] = +between
         for each in (*said, *later):
             # The mean of the loss is a few bytes and left out, as in predict.
             if not (each.kind == "all-reduce" and each.size == 4):
-                wires[each.kind] += each.bytes
+                collectives[each.kind] += each.bytes
         return result | {
             "optimizer state": sum(local(t).nbytes for t in states), "activations": activations,
-            "peak": measure.peak_bytes(step, device="cpu"), "sent": sum(wires.values()), "wires": wires,
+            "peak": measure.peak_bytes(step, device="cpu"), "sent": sum(collectives.values()), "collectives": collectives,
         }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cs336kit.predict.layouts import *
     from cs336kit.predict.models import *
     from cs336kit.predict.napkin import *
+    from cs336kit.predict.network import *
     from cs336kit.predict.number_format import *
     from cs336kit.predict.optimizers import *
     from cs336kit.predict.packed import *
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from cs336kit.predict.transfers import *
     from cs336kit.predict.transformer import *
     from cs336kit.predict.truncated_normal import *
-    from cs336kit.predict.wires import *
 
 #: Module → the public names that live there. None has the name of a module, because it would hide the module.
 _MODULES = {
@@ -75,7 +75,7 @@ _MODULES = {
     "transfers": "pcie_bandwidth pipeline_seconds",
     "transformer": "TransformerConfig",
     "truncated_normal": "fraction_cut truncated_std",
-    "wires": "StepSeconds communication ring_bytes step_seconds",
+    "network": "StepSeconds communication ring_bytes step_seconds",
 }
 #: What has left `predict` → where it is now.
 _MOVED = dict.fromkeys(["Advice", "Plan", "Question", "Served", "ServingQuestion", "plan", "serve"], "cs336plan")

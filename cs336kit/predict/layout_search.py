@@ -10,11 +10,11 @@ from cs336kit.predict.decoder.step import Options, check_sizes
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, check_layout, divisors
 from cs336kit.predict.links import NODE
+from cs336kit.predict.network import StepSeconds, cluster_of, seconds_of, stage_programs
 from cs336kit.predict.precision import policy
 from cs336kit.predict.settle import LARGEST
 from cs336kit.predict.training import step_peak
 from cs336kit.predict.transformer import TransformerConfig
-from cs336kit.predict.wires import StepSeconds, cluster_of, seconds_of, stage_programs
 
 #: The shortest part of a sequence for a rank: below it, cp does little but pass keys and values around.
 SHORTEST = 1024

@@ -6,7 +6,7 @@ from math import gcd
 from typing import NamedTuple
 
 from cs336kit.predict.checks import positive_number
-from cs336kit.predict.engine.operations import Wire
+from cs336kit.predict.engine.operations import Collective
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.hardware import accelerator as device_of
 from cs336kit.predict.layouts import Layout
@@ -33,12 +33,12 @@ def node_of(name: str | Accelerator | None, count: int) -> int:
     return most if count <= most else 1 << (most.bit_length() - 1)
 
 
-def crosses(wire: Wire, node: int, layout: Layout) -> bool:
+def crosses(wire: Collective, node: int, layout: Layout) -> bool:
     """Whether some of the ranks that it joins are in different nodes of `node` accelerators."""
     return layout.count > node and node % wire.span > 0
 
 
-def at_best(wire: Wire, here: int = 1) -> tuple[float, float]:
+def at_best(wire: Collective, here: int = 1) -> tuple[float, float]:
     """The shares of a ring's time that its ranks need at least to send, and to receive, over the same links.
 
     In an all-reduce of n ranks, each gets every sum once, if a switch adds; a ring moves 2(n − 1)/n times as much. Measured:
@@ -65,7 +65,7 @@ def at_best(wire: Wire, here: int = 1) -> tuple[float, float]:
     return 1 / wire.alike, 1 / wire.alike
 
 
-def together(wire: Wire, node: int, layout: Layout) -> int:
+def together(wire: Collective, node: int, layout: Layout) -> int:
     """The fewest ranks that a group has in one node, over all groups that leave their nodes."""
     return _together(wire.ranks, wire.stride, node, layout.count)
 
@@ -86,7 +86,7 @@ def _together(ranks: int, stride: int, node: int, count: int) -> int:
     return fewest
 
 
-def hop_links(wire: Wire, node: int, layout: Layout) -> int:
+def hop_links(wire: Collective, node: int, layout: Layout) -> int:
     """Links over which a group leaves a node: a ring does so once, over the links of all its ranks there.
 
     In the ring of cp, a rank sends to its neighbor over one link, as in a pipeline.
@@ -94,7 +94,7 @@ def hop_links(wire: Wire, node: int, layout: Layout) -> int:
     return 1 if wire.kind in PAIRWISE else together(wire, node, layout)
 
 
-def leaving(wire: Wire, node: int, layout: Layout, count: int = 1) -> int:
+def leaving(wire: Collective, node: int, layout: Layout, count: int = 1) -> int:
     """The part of what a rank sends `count` times, in a group that leaves its node, that goes over its own link to other nodes.
 
     In an all-to-all, a rank sends every other rank as much, including those of its node: the rank with the fewest there counts.
@@ -110,7 +110,7 @@ def link_speed(device: Accelerator) -> float | None:
     return None if link is None else float(link.value)
 
 
-def bandwidth(wire: Wire, device: Accelerator, node: int, between_nodes: float | None, layout: Layout) -> float:
+def bandwidth(wire: Collective, device: Accelerator, node: int, between_nodes: float | None, layout: Layout) -> float:
     """Bytes per second at which a rank sends this; ValueError if the speed is not known."""
     link = link_speed(device)
     if not crosses(wire, node, layout):
@@ -150,7 +150,7 @@ class Taken(NamedTuple):
 
 
 def taken(
-    wire: Wire, device: Accelerator, node: int, between_nodes: float | None, layout: Layout, count: int = 1
+    wire: Collective, device: Accelerator, node: int, between_nodes: float | None, layout: Layout, count: int = 1
 ) -> Taken:
     """How long it takes to send this `count` times.
 

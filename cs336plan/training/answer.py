@@ -7,7 +7,7 @@ from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import finite_results
 from cs336kit.predict.chip import peak_of
 from cs336kit.predict.hardware import Accelerator
-from cs336kit.predict.wires import StepSeconds
+from cs336kit.predict.network import StepSeconds
 from cs336plan.answers import BOUNDS, Note, Row, explained, plain_values, sentences
 from cs336plan.training import explain, words
 from cs336plan.training.changes import Advice

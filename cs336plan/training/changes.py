@@ -8,9 +8,9 @@ from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import STAGES, Layout, as_layout, divisors
 from cs336kit.predict.links import link_speed
+from cs336kit.predict.network import StepSeconds
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import first, largest
-from cs336kit.predict.wires import StepSeconds
 from cs336plan.training import words
 from cs336plan.training.memory import extra_flops, mfu_seconds, parameter_count, wire
 from cs336plan.training.question import FUSED, Question, usual_attention, writes_scores

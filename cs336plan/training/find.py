@@ -5,8 +5,8 @@ from dataclasses import replace
 from cs336kit.predict.grid import as_text
 from cs336kit.predict.layout_search import FoundLayout, find_layouts
 from cs336kit.predict.layouts import STAGES, Layout
+from cs336kit.predict.network import StepSeconds
 from cs336kit.predict.training import largest
-from cs336kit.predict.wires import StepSeconds
 from cs336kit.predict.words import folded, size
 from cs336plan.answers import Note
 from cs336plan.training import memory as of

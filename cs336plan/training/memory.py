@@ -13,10 +13,10 @@ from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout
 from cs336kit.predict.links import link_speed
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
+from cs336kit.predict.network import StepSeconds, communication, leaving_bytes, step_seconds
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_step_bytes
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import SHARDED, peak_moments, step_peak
-from cs336kit.predict.wires import StepSeconds, communication, leaving_bytes, step_seconds
 from cs336plan.answers import Note
 from cs336plan.training.question import Question, step_program, trained
 

@@ -9,7 +9,7 @@ from cs336kit.predict.words import amount, digits, duration, folded
 
 if TYPE_CHECKING:
     from cs336kit.predict.layouts import Layout
-    from cs336kit.predict.wires import StepSeconds
+    from cs336kit.predict.network import StepSeconds
     from cs336plan.training.answer import Plan
 
 

@@ -35,7 +35,7 @@ def test_a_rank_has_and_sends_what_is_predicted(name):
     differing = {quantity for quantity in QUANTITIES if real[quantity] != said[quantity]}
     assert differing == set(reasons(case)), {quantity: (real[quantity], said[quantity]) for quantity in differing}
     if "sent" not in differing:
-        assert real["wires"] == +said["wires"]
+        assert real["collectives"] == +said["collectives"]
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -153,7 +153,7 @@ def test_a_rank_is_as_predicted_in_other_types_sizes_and_with_less_to_train(monk
     real, said = counted(case), predicted(case)
     names = set(QUANTITIES) - ({"peak"} if case.layout.zero_stage else set())
     assert {name: real[name] for name in names} == {name: said[name] for name in names}
-    assert real["wires"] == +said["wires"]
+    assert real["collectives"] == +said["collectives"]
 
 
 def test_ranks_that_divide_the_table_know_in_its_backward_pass_which_tokens_are_theirs():

@@ -9,7 +9,7 @@ from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.chip import chip
 from cs336kit.predict.decoding.bounds import Bounds
 from cs336kit.predict.layout_search import FoundLayout
-from cs336kit.predict.wires import StepSeconds
+from cs336kit.predict.network import StepSeconds
 from cs336kit.predict.words import amount, duration, folded, row, short, size
 from cs336plan import Plan, Question, ServingQuestion
 from cs336plan.serving.answer import Served, ServingAdvice

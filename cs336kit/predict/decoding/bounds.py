@@ -158,7 +158,7 @@ def _work(q: Load, what: Accelerator, walked: Program, *, tokens: int, rows: int
         cache += count * sum(first.values())
         if op.kind not in _ROWS:
             seen.update(weights, first)
-        for wire in op.wires:
+        for wire in op.collectives:
             sent += count * wire.bytes
             took = taken(wire, what, q.per_node, q.between_nodes, walked.layout, count)
             rings += took.inside + took.through + took.between

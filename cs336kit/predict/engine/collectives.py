@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from cs336kit.predict.checks import known, non_negative_int, positive_int
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, Group, Leaf, Op, Shares, Storage, Tensor, Wire
+from cs336kit.predict.engine.operations import ELEMENT_BYTES, Collective, Group, Leaf, Op, Shares, Storage, Tensor
 from cs336kit.predict.engine.writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
 from cs336kit.predict.precision import PrecisionPolicy
@@ -56,8 +56,10 @@ def strides(layout: Layout) -> dict[str, int]:
     return {"tp": 1, "ep": experts, "cp": sequence, "shards": shards, "dp": replicas, "pp": replicas * layout.dp}
 
 
-def _group(kind: str, axis: str, ranks: int, stride: int, size: int, when: str = "forward", alike: int = 1) -> Wire:
-    return Wire(kind, axis, ranks, stride, ranks * stride, size, when, alike)
+def _group(
+    kind: str, axis: str, ranks: int, stride: int, size: int, when: str = "forward", alike: int = 1
+) -> Collective:
+    return Collective(kind, axis, ranks, stride, ranks * stride, size, when, alike)
 
 
 class Ranks:
@@ -66,20 +68,20 @@ class Ranks:
     def __init__(self, b: Writer):
         self.b, self.layout = b, b.layout
 
-    def _wire(self, kind: str, axis: str, size: int, when: str = "forward", alike: int = 1) -> Wire:
+    def _wire(self, kind: str, axis: str, size: int, when: str = "forward", alike: int = 1) -> Collective:
         ranks = getattr(self.layout, axis)
         sent = size if kind in ("send", "ring") else ring_bytes(kind, size, ranks)
         return _group(kind, axis, ranks, strides(self.layout)[axis], sent, when, alike)
 
-    def _both(self, x: Tensor, there: str, back: str, axis: str, size: int, alike: int = 1) -> tuple[Wire, ...]:
+    def _both(self, x: Tensor, there: str, back: str, axis: str, size: int, alike: int = 1) -> tuple[Collective, ...]:
         """The collective for x, and the one for its gradient if it has one."""
-        wires = self._wire(there, axis, size, "forward", alike), self._wire(back, axis, size, "backward", alike)
-        return wires[: 1 + x.needs_gradient]
+        collectives = self._wire(there, axis, size, "forward", alike), self._wire(back, axis, size, "backward", alike)
+        return collectives[: 1 + x.needs_gradient]
 
-    def _sent(self, y: Tensor, wires: tuple[Wire, ...], *, copy: int = 0) -> Tensor:
+    def _sent(self, y: Tensor, collectives: tuple[Collective, ...], *, copy: int = 0) -> Tensor:
         """The output of the last operation, which sends; `copy`: bytes of another copy of it to send."""
         op = self.b.last
-        op.wires = wires
+        op.collectives = collectives
         if copy:
             op.workspace = (copy,)
         return y
@@ -95,10 +97,10 @@ class Ranks:
             return self._sent(self.b.viewed(place, "copy to ranks", (x,), x.shape), back)
         B, S, D = x.shape
         size = x.bytes * self.layout.tp
-        wires = self._both(x, "all-gather", "reduce-scatter", "tp", size)
+        collectives = self._both(x, "all-gather", "reduce-scatter", "tp", size)
         y = self.b.computed(place, "all-gather", (x,), (B, S * self.layout.tp, D), name=x.storage.name)
         # In both passes, there is another copy of it to send, in which each rank's positions are contiguous.
-        return self._sent(y, wires, copy=size)
+        return self._sent(y, collectives, copy=size)
 
     def leave(self, x: Tensor, place: str = "leave", *, name: str = "") -> Tensor:
         """After matrices that are divided by rows: the ranks' results are summed, and with sp each rank keeps its positions."""
@@ -106,12 +108,12 @@ class Ranks:
             return x
         B, S, D = x.shape
         if self.layout.sp:
-            wires = self._both(x, "reduce-scatter", "all-gather", "tp", x.bytes)
+            collectives = self._both(x, "reduce-scatter", "all-gather", "tp", x.bytes)
             shape = (B, S // self.layout.tp, D)
-            y = self._sent(self.b.computed(place, "reduce-scatter", (x,), shape, name=name), wires, copy=x.bytes)
+            y = self._sent(self.b.computed(place, "reduce-scatter", (x,), shape, name=name), collectives, copy=x.bytes)
         else:
-            wires = (self._wire("all-reduce", "tp", x.bytes),)
-            y = self._sent(self.b.passed(place, "all-reduce", (x,), x.shape, name=name), wires)
+            collectives = (self._wire("all-reduce", "tp", x.bytes),)
+            y = self._sent(self.b.passed(place, "all-reduce", (x,), x.shape, name=name), collectives)
         self.b.free(x)
         return y
 
@@ -139,9 +141,11 @@ class Ranks:
             return k, v, [self._sent(arriving, both[: 1 + k.needs_gradient])]
         every = []
         for name, t in (("key", k), ("value", v)):
-            wires = self._both(t, "all-gather", "reduce-scatter", "cp", t.bytes * cp)
+            collectives = self._both(t, "all-gather", "reduce-scatter", "cp", t.bytes * cp)
             shape = (*t.shape[:-2], t.shape[-2] * cp, t.shape[-1])
-            every.append(self._sent(self.b.computed(f"{name}/gather", "all-gather", (t,), shape, name=name), wires))
+            every.append(
+                self._sent(self.b.computed(f"{name}/gather", "all-gather", (t,), shape, name=name), collectives)
+            )
         return every[0], every[1], every
 
     def ring_bytes(self, k: Tensor, v: Tensor) -> tuple[int, ...]:
@@ -150,8 +154,8 @@ class Ranks:
 
     def exchange(self, place: str, x: Tensor, *, experts: int, name: str = "") -> Tensor:
         """Rows of tokens, `experts` of each, go to the ranks that have their experts, or come back; so do their gradients."""
-        wires = self._both(x, "all-to-all", "all-to-all", "ep", x.bytes, experts)
-        return self._sent(self.b.computed(place, "all-to-all", (x,), x.shape, name=name), wires)
+        collectives = self._both(x, "all-to-all", "all-to-all", "ep", x.bytes, experts)
+        return self._sent(self.b.computed(place, "all-to-all", (x,), x.shape, name=name), collectives)
 
     # -- gradients and gathered parameters -----------------------------------------------------------------------------
 
@@ -163,8 +167,8 @@ class Ranks:
         if self.layout.count > 1:
             group = Group(tuple(leaves), repeated, tuple(also) if b.train else (), shares)
             b.groups.append(group)
-            if wires := parameter_wires(group, self.layout, b.policy):
-                op = Op(f"{b.prefix}parameters", GROUP, (), (), (), (), (), b.part, wires=wires)
+            if collectives := parameter_collectives(group, self.layout, b.policy):
+                op = Op(f"{b.prefix}parameters", GROUP, (), (), (), (), (), b.part, collectives=collectives)
                 b.items.insert(0, op)
 
     # -- pipeline ------------------------------------------------------------------------------------------------------
@@ -174,16 +178,20 @@ class Ranks:
         b = self.b
         storage = Storage("attention norm", prod(shape) * ELEMENT_BYTES[dtype])
         x = Tensor(shape, dtype, storage, b.train)
-        wires = (self._wire("send", "pp", x.bytes, "backward"),) if b.train else ()
-        b.items.append(Op(f"{b.prefix}receive", "receive", (), (x,), (storage,), (), (), b.part, wires=wires))
+        collectives = (self._wire("send", "pp", x.bytes, "backward"),) if b.train else ()
+        b.items.append(
+            Op(f"{b.prefix}receive", "receive", (), (x,), (storage,), (), (), b.part, collectives=collectives)
+        )
         if b.train:
             b.hold(x)
         return x
 
     def send(self, x: Tensor) -> None:
         """The output of this stage goes to the next."""
-        wires = (self._wire("send", "pp", x.bytes),)
-        self.b.items.append(Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, wires=wires))
+        collectives = (self._wire("send", "pp", x.bytes),)
+        self.b.items.append(
+            Op(f"{self.b.prefix}send", "send", (x,), (), (), (), (), self.b.part, collectives=collectives)
+        )
 
 
 def _summed(group: Group, layout: Layout) -> Iterator[tuple[int, Leaf]]:
@@ -208,14 +216,14 @@ def _summed(group: Group, layout: Layout) -> Iterator[tuple[int, Leaf]]:
             yield ranks, leaf
 
 
-def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tuple[Wire, ...]:
+def parameter_collectives(group: Group, layout: Layout, policy: PrecisionPolicy) -> tuple[Collective, ...]:
     """What is sent of these parameters: gradients, the parameters themselves if they are sharded, and gradients of copies."""
     apart, size = strides(layout), ELEMENT_BYTES[policy.gradients]
     experts = [leaf for leaf in group.leaves if leaf.component in OF_EXPERTS] if layout.ep > 1 else []
     dense = [leaf for leaf in group.leaves if leaf.component not in OF_EXPERTS] if experts else group.leaves
-    wires = _data_wires(dense, group.repeated, layout, policy, apart, expert=False)
+    collectives = _data_collectives(dense, group.repeated, layout, policy, apart, expert=False)
     if experts:
-        wires += _data_wires(experts, group.repeated, layout, policy, apart, expert=True)
+        collectives += _data_collectives(experts, group.repeated, layout, policy, apart, expert=True)
     # Where ranks shard gradients, further communication is about a rank's shard.
     shares = layout.shards * layout.cp * layout.ep if layout.zero_stage >= 2 else 1
     summed: dict[int, int] = {}
@@ -223,12 +231,14 @@ def parameter_wires(group: Group, layout: Layout, policy: PrecisionPolicy) -> tu
         elements = leaf.count // max(1, group.repeated) * shard_elements(leaf.tensor.shape, shares)
         summed[ranks] = summed.get(ranks, 0) + elements
     for ranks, elements in summed.items():
-        wires.append(_group("all-reduce", "tp", ranks, 1, ring_bytes("all-reduce", size * elements, ranks), "step"))
+        collectives.append(
+            _group("all-reduce", "tp", ranks, 1, ring_bytes("all-reduce", size * elements, ranks), "step")
+        )
     for table in [each for each in group.also if each.needs_gradient]:
         held = shard_elements(table.shape, shares)
         sent, far = ring_bytes("all-reduce", held * size, 2), apart["pp"]
-        wires.append(Wire("all-reduce", "pp", 2, (layout.pp - 1) * far, layout.pp * far, sent, "step"))
-    return tuple([wire for wire in wires if wire.bytes])
+        collectives.append(Collective("all-reduce", "pp", 2, (layout.pp - 1) * far, layout.pp * far, sent, "step"))
+    return tuple([wire for wire in collectives if wire.bytes])
 
 
 def gathered_share(leaf: Leaf, ranks: int, policy: PrecisionPolicy) -> int:
@@ -239,7 +249,7 @@ def gathered_share(leaf: Leaf, ranks: int, policy: PrecisionPolicy) -> int:
     return held * ELEMENT_BYTES[policy.products]
 
 
-def _data_wires(
+def _data_collectives(
     leaves: Sequence[Leaf],
     repeated: int,
     layout: Layout,
@@ -247,7 +257,7 @@ def _data_wires(
     apart: dict[str, int],
     *,
     expert: bool,
-) -> list[Wire]:
+) -> list[Collective]:
     ranks, stride = layout.shards * layout.cp * (1 if expert else layout.ep), apart["cp" if expert else "ep"]
     trained = [leaf for leaf in leaves if leaf.tensor.needs_gradient]
     gradient, weight = ELEMENT_BYTES[policy.gradients], ELEMENT_BYTES[policy.weights]
@@ -262,13 +272,13 @@ def _data_wires(
     mine = share(trained)
     sent = (ranks - 1) * mine
     when = "step" if layout.zero_stage == 1 else "backward"
-    wires = [_group("reduce-scatter", "data", ranks, stride, gradient * sent, when)]
+    collectives = [_group("reduce-scatter", "data", ranks, stride, gradient * sent, when)]
     if layout.zero_stage == 3:
         each = [leaf.count // max(1, repeated) * gathered_share(leaf, ranks, policy) for leaf in leaves]
         whole = (ranks - 1) * sum(each)
         passes = ("forward", "backward") if repeated else ("forward",)
-        wires += [_group("all-gather", "data", ranks, stride, whole, when) for when in passes]
+        collectives += [_group("all-gather", "data", ranks, stride, whole, when) for when in passes]
     else:
-        wires.append(_group("all-gather", "data", ranks, stride, weight * sent, "step"))
+        collectives.append(_group("all-gather", "data", ranks, stride, weight * sent, "step"))
     size = ring_bytes("all-reduce", gradient * mine, layout.dp)
-    return [*wires, _group("all-reduce", "data", layout.dp, apart["dp"], size, "step")]
+    return [*collectives, _group("all-reduce", "data", layout.dp, apart["dp"], size, "step")]

@@ -79,7 +79,7 @@ class Gradient:
     flops: int = 0
 
 
-class Wire(NamedTuple):
+class Collective(NamedTuple):
     """What an operation sends: a collective among `ranks` ranks `stride` apart, inside a block of `span` ranks."""
 
     #: "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring" or "send"
@@ -126,7 +126,7 @@ class Op:
     #: FLOPs of the forward pass by component; a multiply and an add are two
     flops: tuple[tuple[str, int], ...] = ()
     #: what it sends to other ranks, forward and backward
-    wires: tuple[Wire, ...] = ()
+    collectives: tuple[Collective, ...] = ()
 
     @property
     def forward_flops(self) -> int:

@@ -105,7 +105,7 @@ class Walk:
                 (self._variable if storage is output else self.ledger.hold)(storage)
             self._save(op)
             beside = op.forward_workspace if self.sums_in_place else ()
-            self.ledger.see(self.moment, op.place, op.workspace if op.wires else beside)
+            self.ledger.see(self.moment, op.place, op.workspace if op.collectives else beside)
             for storage in statistics:
                 self.ledger.drop(storage)
         else:

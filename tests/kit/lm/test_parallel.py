@@ -27,7 +27,7 @@ from cs336kit.lm.pretrain import joined
 from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, _own
 from cs336kit.predict import TransformerConfig, program
 from cs336kit.predict.layouts import as_layout
-from cs336kit.predict.wires import sent
+from cs336kit.predict.network import sent
 
 pytestmark = pytest.mark.torch
 

@@ -39,7 +39,7 @@ from cs336kit.predict import (
     step_peak,
 )
 from cs336kit.predict.layouts import local_config
-from cs336kit.predict.wires import sent
+from cs336kit.predict.network import sent
 
 pytestmark = pytest.mark.torch
 

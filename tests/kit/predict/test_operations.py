@@ -253,7 +253,7 @@ def test_collectives_have_the_shapes_and_send_the_bytes_of_a_ring(layout, ranks,
     config, seen = dataclasses.replace(BASE, **(MOE if layout == "ep=2" else {})), set()
     for options in ({}, {"frozen": ("token embedding", "norms", "key")}, {"phase": "forward"}):
         for op, _ in program(config, batch=2, sequence=12, layout=layout, **options).operations():
-            if not op.wires or not op.inputs:
+            if not op.collectives or not op.inputs:
                 continue
             seen.add(op.kind)
             (given, *_), (made, *_) = op.inputs, op.outputs
@@ -263,8 +263,10 @@ def test_collectives_have_the_shapes_and_send_the_bytes_of_a_ring(layout, ranks,
             assert times == [*([1] * (len(times) - 1)), grows], op
             forward, backward = BACKWARD[op.kind]
             said = [(forward, "forward"), (backward if given.needs_gradient else None, "backward")]
-            assert [(wire.kind, wire.when) for wire in op.wires] == [(kind, when) for kind, when in said if kind], op
-            for wire in op.wires:
+            assert [(wire.kind, wire.when) for wire in op.collectives] == [
+                (kind, when) for kind, when in said if kind
+            ], op
+            for wire in op.collectives:
                 turns = (2 if wire.kind == "all-reduce" else 1) * (ranks - 1)
                 assert wire.bytes == turns * -(-larger.bytes // ranks), op
                 assert (wire.ranks, wire.span, wire.stride) == (ranks, ranks, 1)
@@ -292,7 +294,7 @@ def test_keys_and_values_of_two_ranks_and_their_gradients_are_there_while_a_ring
         keys = values = 2 * 2 * 6 * 2 * 8
         assert ring.outputs[0].bytes == 2 * (keys + values)
         backward = [] if frozen else [(1 + 2) * (keys + values)]
-        assert [wire.bytes for wire in ring.wires] == [keys + values, *backward]
+        assert [wire.bytes for wire in ring.collectives] == [keys + values, *backward]
         (one,) = [op for op, _ in program(config, batch=2, sequence=6, **RING).operations() if op.kind == "sdpa"]
         (kernel,) = [op for op in operations if op.kind == "sdpa"]
         assert kernel.workspace == (*one.workspace, *(keys, values) * 3)

@@ -29,8 +29,8 @@ from cs336kit.predict.engine.operations import (
 from cs336kit.predict.engine.states import gradient_bytes
 from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.engine.writer import Writer
+from cs336kit.predict.network import sent
 from cs336kit.predict.training import both_passes, largest
-from cs336kit.predict.wires import sent
 from tests.kit.predict.test_counted_steps import BASE, LIKE, WAYS
 
 pytestmark = pytest.mark.torch

@@ -9,10 +9,10 @@ from cs336kit.predict import MODELS, Layout, TransformerConfig, communication, p
 from cs336kit.predict.chip import chip
 from cs336kit.predict.decoder.layers import stages
 from cs336kit.predict.engine.collectives import strides
-from cs336kit.predict.engine.operations import Wire
+from cs336kit.predict.engine.operations import Collective
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.links import bandwidth, crosses, leaving, node_of, taken, together
-from cs336kit.predict.wires import leaving_bytes, sent
+from cs336kit.predict.network import leaving_bytes, sent
 
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64, positions="none", bias="none")
 MIXTURE = dataclasses.replace(LITTLE, experts=4, experts_per_token=2)
@@ -235,7 +235,7 @@ def test_stages_send_activations_and_the_gradients_of_a_table_that_both_have():
 )  # fmt: skip
 def test_without_gradients_nothing_is_sent_backward(layout, kind, config, attention):
     walked = program(config, batch=2, sequence=8, layout=layout, phase="forward", attention=attention)
-    found = [wire for op, _ in walked.operations() for wire in op.wires]
+    found = [wire for op, _ in walked.operations() for wire in op.collectives]
     assert kind in {wire.kind for wire in found} and {wire.when for wire in found} == {"forward"}
 
 
@@ -246,7 +246,7 @@ def test_neighbors_of_each_axis_stand_apart_as_the_ranks_are_numbered():
 
 def test_a_group_leaves_its_node_unless_nodes_are_made_of_whole_groups():
     def wire(ranks, stride, kind="all-reduce"):
-        return Wire(kind, "data", ranks, stride, ranks * stride, 1)
+        return Collective(kind, "data", ranks, stride, ranks * stride, 1)
 
     cluster = Layout(dp=16)
     assert [crosses(wire(ranks, 1), 8, cluster) for ranks in (2, 3, 8, 16)] == [False, True, False, True]
@@ -310,7 +310,7 @@ GATHERED = 2815e9
 
 
 def gather(ranks, size, kind="all-gather", stride=1):
-    return Wire(kind, "data", ranks, stride, ranks * stride, size)
+    return Collective(kind, "data", ranks, stride, ranks * stride, size)
 
 
 def test_at_best_rings_use_all_links_of_a_rank():
@@ -556,7 +556,7 @@ def test_of_groups_that_nodes_do_not_hold_whole_the_fewest_ranks_stand_together(
     for ranks in (2, 3, 4, 5, 12, 16, 40):
         for stride in (1, 2, 3, 4, 5, 7, 8, 12):
             for blocks in (1, 2, 3, 7, 16):
-                wire = Wire("all-gather", "data", ranks, stride, ranks * stride, 1)
+                wire = Collective("all-gather", "data", ranks, stride, ranks * stride, 1)
                 count = blocks * ranks * stride
                 found = together(wire, node, Layout(dp=count))
                 assert found == fewest_together(ranks, stride, node, count), (ranks, stride, blocks)
@@ -575,7 +575,7 @@ def test_no_step_takes_longer_at_best_than_at_worst(layout):
 def test_a_group_is_as_fast_as_where_it_has_fewest_links():
     """Two groups of 12 on nodes of 8: each has 4 in one of its nodes."""
     link = {"device": H100, "node": 8, "between_nodes": 50e9, "layout": Layout(dp=2, fsdp=12)}
-    assert bandwidth(Wire("all-gather", "data", 12, 1, 12, 1), **link) == 4 * 50e9
+    assert bandwidth(Collective("all-gather", "data", 12, 1, 12, 1), **link) == 4 * 50e9
 
 
 def test_the_ring_of_cp_leaves_its_node_over_one_link_and_at_best_over_all():
@@ -606,7 +606,7 @@ def test_an_all_to_all_leaves_its_node_to_the_ranks_that_are_elsewhere(layout, n
     layout = Layout.parse(layout)
     ranks, stride = layout.ep, layout.tp
     assert ranks - fewest_together(ranks, stride, node, layout.count) == away
-    wire = Wire("all-to-all", "ep", ranks, stride, ranks * stride, 1000 * (ranks - 1))
+    wire = Collective("all-to-all", "ep", ranks, stride, ranks * stride, 1000 * (ranks - 1))
     assert crosses(wire, node, layout) and leaving(wire, node, layout) == 1000 * away
     assert leaving(wire, node, layout, 3) == 3000 * away
 

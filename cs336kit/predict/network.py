@@ -10,9 +10,9 @@ from cs336kit.predict.checks import finite_results, fraction, positive_int, posi
 from cs336kit.predict.decoder.layers import stage_kinds, stages
 from cs336kit.predict.decoder.programs import program
 from cs336kit.predict.decoder.step import Options
-from cs336kit.predict.engine.collectives import GROUP, parameter_wires
+from cs336kit.predict.engine.collectives import GROUP, parameter_collectives
 from cs336kit.predict.engine.collectives import ring_bytes as ring_bytes
-from cs336kit.predict.engine.operations import Program, Wire
+from cs336kit.predict.engine.operations import Collective, Program
 from cs336kit.predict.engine.products import computed_again, products
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.hardware import accelerator as device_of
@@ -72,21 +72,21 @@ class Cluster(NamedTuple):
     between_nodes: float | None
 
 
-def sent(walked: Program, layout: Layout | None = None) -> Iterator[tuple[Wire, int]]:
+def sent(walked: Program, layout: Layout | None = None) -> Iterator[tuple[Collective, int]]:
     """Everything that a rank sends in a step, and how often, with the recomputation of checkpointed blocks.
 
     `layout`: another one than the program's, which differs only in how its data ranks share state.
     """
     layout = walked.layout if layout is None else layout
     for op, count in walked.operations():
-        for wire in op.wires if op.kind != GROUP else ():
+        for wire in op.collectives if op.kind != GROUP else ():
             yield wire, count * layout.microbatches
     for op, count in computed_again(walked.items):
-        for wire in op.wires if op.kind != GROUP else ():
+        for wire in op.collectives if op.kind != GROUP else ():
             if wire.when == "forward":
                 yield wire, count * layout.microbatches
     for group in walked.groups:
-        for wire in parameter_wires(group, layout, walked.policy):
+        for wire in parameter_collectives(group, layout, walked.policy):
             yield wire, max(1, group.repeated) * (1 if wire.when == "step" else layout.microbatches)
 
 
