@@ -9,7 +9,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-PYPROJECT, CITATION = Path("pyproject.toml"), Path("CITATION.cff")
+PYPROJECT = Path("pyproject.toml")
 #: The branch whose lessons are opened. The workflow of the pages publishes it, too.
 BRANCH = "main"
 #: What a reader sees of the three links.
@@ -104,39 +104,3 @@ def said(here: Home | None, first: Path) -> str:
         f"**Install nothing.** Open the first lesson in {colab}, or the course in {binder}. To read first, with what was stored "
         f"and every answer folded: {page}. Each lesson begins with these links."
     )
-
-
-def write(names: list[str]) -> list[str]:
-    """Write the links of the repository `owner/name` into every file of the clone that has some; returns what changed.
-
-    ValueError unless exactly one repository is named, before anything is written.
-    """
-    from cs336course import lessons
-    from cs336course.refresh import rewrite
-
-    if len(names) != 1:
-        raise ValueError("name one repository on GitHub: make links REPO=owner/name.")
-    here = of(names[0])
-    urls = {"Repository": here.repository, "Documentation": here.pages, "Issues": f"{here.repository}/issues"}
-    table = "\n".join(["[project.urls]", *(f'{name} = "{url}"' for name, url in urls.items())])
-    about = f'repository-code: "{here.repository}"\nurl: "{here.pages}"\n'
-    changed = [
-        *_replaced(
-            PYPROJECT, r"\[project\.urls\]\n(?:\w+ = .*\n)*", f"{table}\n", before="[project.scripts]\n", space="\n"
-        ),
-        *_replaced(CITATION, r"repository-code: .*\nurl: .*\n", about, before="license: "),
-        *(path.name for path, _ in lessons.every() if rewrite(path)),
-    ]
-    told = lessons.write_readme()
-    return [f"{here.repository}: " + (f"written into {', '.join(changed)}" if changed else "unchanged"), told]
-
-
-def _replaced(path: Path, pattern: str, text: str, *, before: str, space: str = "") -> list[str]:
-    """Put the text in place of what the pattern finds, or before a line if it finds nothing; the file's name if it changed."""
-    old = path.read_text(encoding="utf-8")
-    new, count = re.subn(pattern, lambda _: text, old)
-    if not count:
-        new = old.replace(f"\n{before}", f"\n{text}{space}{before}", 1)
-    if new != old:
-        path.write_text(new, encoding="utf-8")
-    return [path.name] * (new != old)

@@ -6,7 +6,26 @@ from pathlib import Path
 
 from cs336course import pace, pages
 from cs336course.cells import Cell
+from cs336course.lessons import find, read
 from cs336kit import journal as _journal
+
+
+def listing(names: list[str]) -> str:
+    """The lessons with these numbers (all for none) as text: title, question, and what the reader has done; then what is next.
+
+    If the journal cannot be read, only the reader's progress is missing, and the last line says so.
+    """
+    lessons = [(path, read(path)) for path in find(names)]
+    try:
+        journal, last = _journal.read(), ""
+    except ValueError as error:
+        journal, last = _journal.Journal(), f"What you have done is not shown: {error}."
+    lines = []
+    for path, cells in lessons:
+        lines += [pages.title(path), f"     {pages.promise(cells)}"]
+        lines += [f"     {done}"] if (done := mark(path, cells, journal)) else []
+    lines += [last or following(lessons, journal)] if last or not names else []
+    return "\n".join(lines)
 
 
 def mark(path: Path, cells: Sequence[Cell], journal: _journal.Journal) -> str:

@@ -7,19 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cs336plan.serving.answer import Served as Served
     from cs336plan.serving.question import ServingQuestion as ServingQuestion
+    from cs336plan.serving.serve import Served as Served
     from cs336plan.serving.serve import serve as serve
-    from cs336plan.training.answer import Plan as Plan
     from cs336plan.training.changes import Advice as Advice
+    from cs336plan.training.plan import Plan as Plan
     from cs336plan.training.plan import plan as plan
     from cs336plan.training.question import Question as Question
 
 _HOME = {
     "Advice": "training.changes",
-    "Plan": "training.answer",
+    "Plan": "training.plan",
     "Question": "training.question",
-    "Served": "serving.answer",
+    "Served": "serving.serve",
     "ServingQuestion": "serving.question",
     "plan": "training.plan",
     "serve": "serving.serve",

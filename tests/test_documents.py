@@ -10,8 +10,9 @@ from notebooks.test_tamper import COSMETIC, TAMPERED
 
 from benchmarks.steadiness import CONDITIONS
 from cs336course import pace, plans, structure
-from cs336course.lessons import BEGIN, END, find
+from cs336course.lessons import find
 from cs336course.prose import Pool, numbers
+from cs336course.readme import BEGIN, END
 from cs336course.shares import COUNTS, shares
 from cs336kit import predict
 from cs336kit.lessons.claims import claims

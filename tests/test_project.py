@@ -19,7 +19,8 @@ from packaging.utils import canonicalize_name
 
 import cs336kit
 from cs336course import links
-from cs336course.lessons import OPENS, every, generated
+from cs336course.lessons import every
+from cs336course.readme import OPENS, generated
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

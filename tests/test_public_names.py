@@ -39,11 +39,12 @@ def lines(room_name: str) -> Iterator[str]:
 def described(name: str, value: Any) -> Iterator[str]:
     if inspect.isclass(value):
         yield f"{name}{arguments(value)}"
-        for attribute, inner in sorted(vars(value).items()):
+        ours = [one for one in reversed(value.__mro__) if one.__module__.startswith("cs336")]
+        for attribute, inner in sorted({name: what for one in ours for name, what in vars(one).items()}.items()):
             inner = getattr(inner, "__func__", inner)
             function = inner.fget if isinstance(inner, property) else inner
             # Its own: torch gives a class of optimizers the step of its base, once there is one of them.
-            own = getattr(function, "__qualname__", "") == f"{value.__qualname__}.{attribute}"
+            own = getattr(function, "__qualname__", "") in {f"{one.__qualname__}.{attribute}" for one in ours}
             if own and not attribute.startswith("_") and (inspect.isfunction(inner) or isinstance(inner, property)):
                 yield from (f"    {line}" for line in described(f".{attribute}", inner))
     elif callable(value):

@@ -20,7 +20,7 @@ PURPOSE = "list the lessons of a clone and your progress; copy, hand out, projec
 #: Action → its function in this package, what it is for, and which numbers and options it takes, in order. A module is imported
 #: only when it is needed, because some need packages that the others do not.
 ACTIONS: dict[str, tuple[str, ...]] = {
-    "list": ("lessons:listing", "list the lessons and your progress (this is the default)", "numbers"),
+    "list": ("reader:listing", "list the lessons and your progress (this is the default)", "numbers"),
     "copy": ("copies:copy", "make your own copies to work in, in my/", "numbers"),
     "lab": ("lab:lab", "do that, and open the first in JupyterLab (what follows -- is for it)", "numbers", "options"),
     "reset": ("reader:reset", "forget your guesses and solved exercises", "yes"),
@@ -36,9 +36,9 @@ ACTIONS: dict[str, tuple[str, ...]] = {
         "numbers",
     ),
     "refresh": ("refresh:store", "run the lessons, and store their outputs", "numbers", "fresh"),
-    "readme": ("lessons:write_readme", "write the table of lessons in README.md"),
+    "readme": ("readme:write", "write the table of lessons in README.md"),
     "titles": ("titles:edit", "show the titles of slides to edit, or store them", "numbers", "from"),
-    "links": ("links:write", "write links to Colab, Binder and the pages of OWNER/NAME on GitHub", "numbers"),
+    "links": ("address:write", "write links to Colab, Binder and the pages of OWNER/NAME on GitHub", "numbers"),
     "claims": ("claims_page:write", "compute and store the values that settle the claims"),
 }
 #: These are about the reader and the installed packages: they do without a clone.

@@ -14,10 +14,10 @@ from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS, bytes_per_parameter
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 from cs336plan.commands.model import MODULES, model_of, to_trace
-from cs336plan.training.answer import KEYS, SCHEMA, Plan, formulas
 from cs336plan.training.find import as_rows, batch_note, before_layouts, found, found_text, largest_batch
-from cs336plan.training.plan import plan
+from cs336plan.training.plan import Plan, plan
 from cs336plan.training.question import SHAPED_OPTIMIZERS, Question, usual_sequence
+from cs336plan.training.schema import KEYS, SCHEMA, formulas
 from cs336plan.training.sensitivity import sensitivity, sensitivity_text
 from cs336plan.training.text import explanations
 

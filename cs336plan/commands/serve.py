@@ -12,8 +12,8 @@ from cs336kit.predict.decoding.load import CHUNK, WEIGHT_TYPES
 from cs336kit.predict.packed import EXPERTS
 from cs336kit.predict.transformer import TransformerConfig
 from cs336plan.commands.model import MODULES, model_of, to_trace
-from cs336plan.serving.answer import KEYS, SCHEMA
 from cs336plan.serving.question import ServingQuestion
+from cs336plan.serving.schema import KEYS, SCHEMA
 from cs336plan.serving.serve import serve
 
 PURPOSE = "memory, latency and throughput of a served model"

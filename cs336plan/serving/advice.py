@@ -13,7 +13,7 @@ from cs336kit.predict.decoding.memory import weights
 from cs336kit.predict.hardware import accelerator
 from cs336kit.predict.layouts import divisors
 from cs336kit.predict.training import first
-from cs336plan.serving.answer import Served, ServingAdvice, memory_fields
+from cs336plan.serving.answer import ServingAdvice, ServingAnswer, memory_fields
 from cs336plan.serving.question import ServingQuestion, settled
 
 #: Types that are tried, besides the published one; all others have about as many bits as one of these.
@@ -22,7 +22,7 @@ _WEIGHTS, _CACHES = ("bf16", "fp8", "int4"), ("bf16", "fp8")
 _LEAST_CHUNK = 512
 
 
-def serving_advice(answer: Served) -> tuple[ServingAdvice, ...]:
+def serving_advice(answer: ServingAnswer) -> tuple[ServingAdvice, ...]:
     """The smallest of each single change that makes a sequence fit; if there is none, of as few together as it takes."""
     options = {name: values for name, values in _options(answer).items() if values}
     for number, _ in enumerate(options, 1):
@@ -39,7 +39,9 @@ def serving_advice(answer: Served) -> tuple[ServingAdvice, ...]:
     return ()
 
 
-def _with_fewer(answer: Served, options: dict[str, list[Any]], helps: list[ServingAdvice]) -> Iterable[ServingAdvice]:
+def _with_fewer(
+    answer: ServingAnswer, options: dict[str, list[Any]], helps: list[ServingAdvice]
+) -> Iterable[ServingAdvice]:
     """The fewest accelerators with another change, where no single change but more accelerators helps."""
     least = min((one.changes.get("count", 0) for one in helps), default=0)
     fewer = [count for count in options.get("count", []) if count < least]
@@ -49,7 +51,9 @@ def _with_fewer(answer: Served, options: dict[str, list[Any]], helps: list[Servi
             return
 
 
-def _in_a_node(answer: Served, options: dict[str, list[Any]], helps: list[ServingAdvice]) -> Iterable[ServingAdvice]:
+def _in_a_node(
+    answer: ServingAnswer, options: dict[str, list[Any]], helps: list[ServingAdvice]
+) -> Iterable[ServingAdvice]:
     """The least pair of changes with accelerators of one node, where no single change stays in one."""
     node = answer.question.per_node
     if any(one.changes.get("count", 0) <= node for one in helps):
@@ -61,7 +65,7 @@ def _in_a_node(answer: Served, options: dict[str, list[Any]], helps: list[Servin
             return
 
 
-def _options(answer: Served) -> dict[str, list[Any]]:
+def _options(answer: ServingAnswer) -> dict[str, list[Any]]:
     """Field of the question → its other values, the smallest change first."""
     q = answer.question
     return {
@@ -76,7 +80,7 @@ def _options(answer: Served) -> dict[str, list[Any]]:
     }
 
 
-def _fewer_bytes(answer: Served) -> list[str]:
+def _fewer_bytes(answer: ServingAnswer) -> list[str]:
     """Types of weights that take less than the one asked for, the largest first: common ones, the published one, and mxfp4 if
     the chip has products in fp4.
     """
@@ -106,7 +110,7 @@ def _node(q: ServingQuestion, count: int) -> int | None:
     return 0
 
 
-def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
+def _least(answer: ServingAnswer, options: dict[str, list[Any]], names: Iterable[str]) -> dict[str, Any] | None:
     """The smallest changes of these fields that suffice together, or None if even the largest do not."""
     changes = {name: options[name][-1] for name in names}
 
@@ -120,14 +124,14 @@ def _least(answer: Served, options: dict[str, list[Any]], names: Iterable[str]) 
     return changes
 
 
-def _holds(answer: Served, changes: dict[str, Any]) -> int:
+def _holds(answer: ServingAnswer, changes: dict[str, Any]) -> int:
     """How many sequences fit after these changes."""
     q = replace(answer.question, **changes)
     fit: int = memory_fields(q, answer.chip)["largest_batch"]
     return fit
 
 
-def _advice(answer: Served, changes: dict[str, Any]) -> ServingAdvice:
+def _advice(answer: ServingAnswer, changes: dict[str, Any]) -> ServingAdvice:
     """These changes, with how many sequences fit after them."""
     q, fit = answer.question, _holds(answer, changes)
     if "count" not in changes:

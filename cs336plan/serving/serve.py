@@ -18,10 +18,24 @@ from cs336kit.predict.decoding.load import CHUNK, LARGEST_BATCH, chip_of
 from cs336kit.predict.decoding.memory import copied
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.training import largest
-from cs336plan.answers import Note
+from cs336plan.answers import Note, plain_values
 from cs336plan.serving.advice import serving_advice
-from cs336plan.serving.answer import Served, memory_fields
+from cs336plan.serving.answer import ServingAnswer, memory_fields
 from cs336plan.serving.question import ServingQuestion, settled
+from cs336plan.serving.schema import ROWS
+from cs336plan.serving.text import text
+
+
+class Served(ServingAnswer):
+    """The answer, as text and as plain values."""
+
+    def __str__(self) -> str:
+        """The answer as text, in GiB and milliseconds."""
+        return text(self)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON, under the names of `schema.KEYS`."""
+        return plain_values(self, ROWS)
 
 
 @finite_results()

@@ -2,18 +2,15 @@
 
 from collections.abc import Iterator
 from math import inf
-from typing import TYPE_CHECKING
 
 from cs336kit.predict.chip import peak_of
 from cs336kit.predict.grid import as_text
 from cs336kit.predict.packed import packing_called
 from cs336kit.predict.words import WIDTH, accelerators, digits, folded, row, size
-
-if TYPE_CHECKING:
-    from cs336plan.serving.answer import Served
+from cs336plan.serving.answer import ServingAnswer
 
 
-def text(answer: "Served") -> str:
+def text(answer: ServingAnswer) -> str:
     """The answer, one idea per line, in 80 columns."""
     return "\n".join([*_head(answer), *_memory(answer), *_latency(answer), *_end(answer)])
 
@@ -27,7 +24,7 @@ def _span(least: float, most: float) -> str:
     return f"{digits(least)} to {digits(most)} s" if most >= 1 else f"{milliseconds(least)} to {milliseconds(most)} ms"
 
 
-def _rates(answer: "Served") -> str:
+def _rates(answer: ServingAnswer) -> str:
     q = answer.question
     given = {"peak": q.peak_flops_per_second is not None, "bandwidth": q.bandwidth is not None}
     share = f"{100 * q.efficiency:g} % of " if q.efficiency != 1 else ""
@@ -39,7 +36,7 @@ def _rates(answer: "Served") -> str:
     return f"{share}the {one} given and the datasheet's {other}"
 
 
-def _head(answer: "Served") -> Iterator[str]:
+def _head(answer: ServingAnswer) -> Iterator[str]:
     q, chip = answer.question, answer.chip
     active = (
         f", {answer.active_parameters:,} of them active for a token"
@@ -56,11 +53,11 @@ def _head(answer: "Served") -> Iterator[str]:
     yield f"prompts of {q.prompt:,} tokens{passes}, answers of {q.output:,}"
 
 
-def _has_chunks(answer: "Served") -> bool:
+def _has_chunks(answer: ServingAnswer) -> bool:
     return answer.question.pass_tokens < answer.question.prompt_tokens
 
 
-def _memory(answer: "Served") -> Iterator[str]:
+def _memory(answer: ServingAnswer) -> Iterator[str]:
     q = answer.question
     average, worst = answer.page_waste
     yield "memory of one accelerator" if q.count > 1 else "memory"
@@ -83,7 +80,7 @@ def _memory(answer: "Served") -> Iterator[str]:
         yield from _too_much(answer)
 
 
-def _too_much(answer: "Served") -> Iterator[str]:
+def _too_much(answer: ServingAnswer) -> Iterator[str]:
     """By how much one sequence does not fit, and what would make it fit."""
     over = f"it does not fit: {size(answer.total(1) - answer.chip.memory_bytes)} GiB too much for one sequence"
     if not answer.advice:
@@ -97,7 +94,7 @@ def _too_much(answer: "Served") -> Iterator[str]:
         yield from folded(str(one), indent="    ", first="  - ")
 
 
-def _latency(answer: "Served") -> Iterator[str]:
+def _latency(answer: ServingAnswer) -> Iterator[str]:
     q, prefill = answer.question, answer.prefill
     if_it_did = "" if answer.largest_batch else ", if it did fit"
     yield from folded(f"at {_rates(answer)}, if all overlaps and if nothing does{if_it_did}:", indent="  ", first="")
@@ -124,7 +121,7 @@ def _latency(answer: "Served") -> Iterator[str]:
         yield from folded(f"sustained, prompts included, at batch {each.batch:,}: {steady}", indent="    ", first="  ")
 
 
-def _end(answer: "Served") -> Iterator[str]:
+def _end(answer: ServingAnswer) -> Iterator[str]:
     cost = answer.cost
     if cost is not None:
         together = f"a million output tokens, prompts included, cost {_range(cost.total)} at batch {cost.batch:,}"

@@ -1,9 +1,7 @@
 """What advice and notes about serving are called: facts in, sentences out."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from cs336plan.serving.answer import ServingAdvice
+from collections.abc import Mapping
+from typing import Any
 
 #: Field of a question → its change, with the option of the command.
 _CHANGES = {
@@ -31,8 +29,11 @@ NOTES = {
 }  # fmt: skip
 
 
-def change(one: "ServingAdvice") -> str:
-    """All changes of an advice in words; links whose speed nobody knows make each accelerator a node of its own."""
-    behind = " --node 1" * ("node" in one.changes)
-    behind += ", and --between-nodes with the rate of their network" * one.between_nodes
-    return " and ".join(_CHANGES[name].format(value, behind) for name, value in one.changes.items() if name in _CHANGES)
+def change(changes: Mapping[str, Any], between_nodes: bool) -> str:
+    """All changes of an advice in words; links whose speed nobody knows make each accelerator a node of its own.
+
+    changes: fields of the question and their new values; between_nodes: whether the rate between nodes is needed, too.
+    """
+    behind = " --node 1" * ("node" in changes)
+    behind += ", and --between-nodes with the rate of their network" * between_nodes
+    return " and ".join(_CHANGES[name].format(value, behind) for name, value in changes.items() if name in _CHANGES)

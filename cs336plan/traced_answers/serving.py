@@ -14,7 +14,7 @@ from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.optimizers import STATE_TYPES
 from cs336kit.predict.packed import EXPERTS, packed_bytes, packing_called
 from cs336kit.predict.words import digits, folded, row, size
-from cs336plan.serving.answer import KEYS, SCHEMA
+from cs336plan.serving.schema import KEYS, SCHEMA
 from cs336plan.traced_answers.counted import Counted, File, count, refuse_others
 
 #: Options that go into such an answer, by the names that the parser gives them.

@@ -15,7 +15,7 @@ from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, o
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.words import accelerators, amount, duration, folded, row, size
 from cs336plan.traced_answers.counted import Counted, File, count, refuse_others
-from cs336plan.training.answer import KEYS, SCHEMA
+from cs336plan.training.schema import KEYS, SCHEMA
 
 #: Policy of the plan → how the module is traced. Gradients have the type of their parameters there.
 PRECISIONS = {

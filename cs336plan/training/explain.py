@@ -1,7 +1,6 @@
 """The formula of each line of an answer, with its numbers."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
 from cs336kit.predict.chip import peak_of
@@ -12,17 +11,15 @@ from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import peak_moments, step_peak
 from cs336kit.predict.words import duration, size
 from cs336plan.training import memory as of
+from cs336plan.training.answer import Answer
 from cs336plan.training.question import step_program
 from cs336plan.training.step import links
-
-if TYPE_CHECKING:
-    from cs336plan.training.answer import Plan
 
 #: How many components of the saved bytes are named individually.
 _LARGEST = 5
 
 
-def parameters(plan: "Plan") -> Iterator[tuple[str, str]]:
+def parameters(plan: Answer) -> Iterator[tuple[str, str]]:
     q = plan.question
     if q.config is None:
         yield "parameters", f"{plan.parameters:,}, as given"
@@ -44,7 +41,7 @@ def _times(terms: list[str]) -> list[str]:
     return [f"{terms.count(term)} × ({term})" if terms.count(term) > 1 else term for term in terms]
 
 
-def time(plan: "Plan") -> Iterator[tuple[str, str]]:
+def time(plan: Answer) -> Iterator[tuple[str, str]]:
     q = plan.question
     if plan.days is None or plan.flops is None or q.tokens is None:
         return
@@ -81,7 +78,7 @@ def _digits(value: float) -> str:
     return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
-def step(plan: "Plan") -> Iterator[tuple[str, str]]:
+def step(plan: Answer) -> Iterator[tuple[str, str]]:
     if plan.seconds is None or plan.step_bounds is None:
         return
     s, (lower, upper) = plan.seconds, plan.step_bounds
@@ -101,17 +98,17 @@ def step(plan: "Plan") -> Iterator[tuple[str, str]]:
         yield "days at these steps", f"{steps} × {lower:,.4g} to {upper:,.4g} s / 86,400 s = {days}"
 
 
-def allowance(plan: "Plan") -> Iterator[tuple[str, str]]:
+def allowance(plan: Answer) -> Iterator[tuple[str, str]]:
     yield "allowance", " + ".join(f"{name} {size(part)} GiB" for name, part in plan.allowance.items()) or "0"
 
 
-def fits(plan: "Plan") -> Iterator[tuple[str, str]]:
+def fits(plan: Answer) -> Iterator[tuple[str, str]]:
     verdict = "≤" if plan.fits else ">"
     total, free = plan.memory.total, plan.allowance.total
     yield "fits", f"{size(total)} + {size(free)} GiB {verdict} {size(plan.chip.memory_bytes)} GiB"
 
 
-def buckets(plan: "Plan") -> Iterator[tuple[str, str]]:
+def buckets(plan: Answer) -> Iterator[tuple[str, str]]:
     q, kind = plan.question, POLICIES[plan.question.precision]
     P = plan.parameters
     n = plan.trainable if plan.trainable is not None else P

@@ -10,7 +10,7 @@ from cs336kit.predict.training import largest
 from cs336kit.predict.words import folded, size
 from cs336plan.answers import Note
 from cs336plan.training import memory as of
-from cs336plan.training.answer import Plan, seconds_as_dict
+from cs336plan.training.answer import Answer, seconds_as_dict
 from cs336plan.training.question import Question, settled, step_program
 
 #: How many times the rows to search for: some found layouts are not worth a row.
@@ -41,7 +41,7 @@ def batch_note(q: Question, global_batch: int | None) -> tuple[Note, ...]:
     return (Note("batch of layouts", numbers),)
 
 
-def found(plan: Plan, *, global_batch: int | None = None, limit: int = 10) -> list[FoundLayout]:
+def found(plan: Answer, *, global_batch: int | None = None, limit: int = 10) -> list[FoundLayout]:
     """The fastest layouts of as many accelerators whose peak and allowance fit, without those that another beats in all.
 
     They are in the order of `StepSeconds.likely`, and of those that take as long, the ones with fewer kinds of ranks come first.
@@ -92,14 +92,14 @@ def _worth_a_row(layouts: list[FoundLayout]) -> list[FoundLayout]:
     return kept
 
 
-def _at_least(plan: Plan, one: FoundLayout) -> StepSeconds:
+def _at_least(plan: Answer, one: FoundLayout) -> StepSeconds:
     """The lower bound and its bubble are with causal attention, as in the answer for one layout."""
     placed = replace(plan.question, layout=one.layout, accumulate=one.layout.microbatches)
     causal = of.causal_seconds(placed, plan.chip) or one.seconds
     return replace(one.seconds, lower=causal.lower, bubble=causal.bubble)
 
 
-def largest_batch(plan: Plan) -> int:
+def largest_batch(plan: Answer) -> int:
     """The largest micro-batch whose peak and allowance fit, 0 if not one sequence does. Errors: ValueError without a shape."""
     if plan.question.config is None:
         raise ValueError("a batch has activations, which a number of parameters does not tell: name a model")
@@ -118,7 +118,7 @@ def as_rows(layouts: list[FoundLayout]) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def found_text(plan: Plan, layouts: list[FoundLayout]) -> str:
+def found_text(plan: Answer, layouts: list[FoundLayout]) -> str:
     """The layouts as a table, and what to do if there is none."""
     q = plan.question
     if not layouts:

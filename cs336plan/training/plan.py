@@ -14,11 +14,26 @@ from cs336kit.predict.napkin import delivered_flops, largest_model, six_nd
 from cs336kit.predict.optimizers import optimizer_spec
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.transformer import TransformerConfig
-from cs336plan.answers import Note
+from cs336plan.answers import Note, plain_values
 from cs336plan.training import memory as of
 from cs336plan.training.advice import advice, layouts_may_fit
-from cs336plan.training.answer import SEEN, Plan
+from cs336plan.training.answer import SEEN, Answer
 from cs336plan.training.question import Question, settled, writes_scores
+from cs336plan.training.schema import ROWS
+from cs336plan.training.text import text
+
+
+class Plan(Answer):
+    """The answer, as text and as plain values."""
+
+    @finite_results()
+    def __str__(self) -> str:
+        """The answer as text, in GiB and days."""
+        return text(self)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON, under the names of `schema.KEYS`: counts are ints, bytes are bytes, days a float."""
+        return plain_values(self, ROWS)
 
 
 @finite_results()

@@ -7,7 +7,7 @@ from typing import Any
 from cs336kit.predict.grid import as_text
 from cs336kit.predict.settle import PATTERNS
 from cs336kit.predict.transformer import TransformerConfig
-from cs336plan.training.answer import Plan
+from cs336plan.training.answer import Answer
 from cs336plan.training.plan import days_and_bytes
 from cs336plan.training.question import Question
 
@@ -29,7 +29,7 @@ class Change:
         return max(abs(factor - 1) for factor in (self.days, self.bytes) if factor is not None)
 
 
-def sensitivity(plan: Plan) -> list[Change]:
+def sensitivity(plan: Answer) -> list[Change]:
     """Every single change of an input, the one with the largest effect first."""
     changes = []
     for what, values in _changes(plan):
@@ -42,7 +42,7 @@ def sensitivity(plan: Plan) -> list[Change]:
     return sorted(changes, key=lambda change: -change.largest)
 
 
-def _changes(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+def _changes(plan: Answer) -> Iterator[tuple[str, dict[str, Any]]]:
     q = plan.question
     if q.tokens is not None and q.steps is None:
         for sign in (1, -1):
@@ -112,7 +112,7 @@ def _with(config: TransformerConfig, name: str, value: int) -> TransformerConfig
     return replace(config, **changes)
 
 
-def sensitivity_text(plan: Plan) -> str:
+def sensitivity_text(plan: Answer) -> str:
     """The changes as a table: factors of days and of bytes."""
     rows = [("one change", "days", "bytes")]
     for change in sensitivity(plan):

@@ -1,19 +1,16 @@
 """A step in the text of an answer: its seconds and their bounds, and what is sent over which links."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from cs336kit.predict.chip import listed
+from cs336kit.predict.layouts import Layout
 from cs336kit.predict.links import PAIRWISE
+from cs336kit.predict.network import StepSeconds
 from cs336kit.predict.words import amount, digits, duration, folded
-
-if TYPE_CHECKING:
-    from cs336kit.predict.layouts import Layout
-    from cs336kit.predict.network import StepSeconds
-    from cs336plan.training.answer import Plan
+from cs336plan.training.answer import Answer
 
 
-def step(plan: "Plan") -> Iterator[str]:
+def step(plan: Answer) -> Iterator[str]:
     """What is sent, and the bounds of a step; on one accelerator, nothing is sent."""
     yield from _seconds(plan)
     if plan.wire is None:
@@ -30,7 +27,7 @@ def _sent(value: int) -> str:
     return f"{digits(value / 1e9)} GB" if value >= 1e7 or not value else f"{digits(value / 1e6)} MB"
 
 
-def _seconds(plan: "Plan") -> Iterator[str]:
+def _seconds(plan: Answer) -> Iterator[str]:
     """A step at the MFU, and its bounds; on one accelerator, attention without and with the pairs that a mask hides."""
     q = plan.question
     if (rate := plan.mfu_tokens_per_second) is not None:
@@ -70,7 +67,7 @@ def _seconds(plan: "Plan") -> Iterator[str]:
     yield from _asked(plan)
 
 
-def links(lower: float, s: "StepSeconds", layout: "Layout", digits: str = ",.3g") -> tuple[str, str]:
+def links(lower: float, s: StepSeconds, layout: Layout, digits: str = ",.3g") -> tuple[str, str]:
     """The seconds of rings inside a node and between nodes, and behind the longer one what makes the lower bound less."""
     less = "less at best: switches add and copy"
     less += ", a token goes once to several experts of a node" if layout.ep > 1 else ""
@@ -83,7 +80,7 @@ def links(lower: float, s: "StepSeconds", layout: "Layout", digits: str = ",.3g"
     return f"links inside a node {s.inside:{digits}} s{behind[0]}", f"between nodes {s.between:{digits}} s{behind[1]}"
 
 
-def _run(plan: "Plan") -> Iterator[str]:
+def _run(plan: Answer) -> Iterator[str]:
     """How long the tokens take in steps of these bounds."""
     if plan.run_days is None:
         return
@@ -95,7 +92,7 @@ def _run(plan: "Plan") -> Iterator[str]:
     yield from folded(f"in such steps the run {listed(does)}", indent="    ", first="    ")
 
 
-def _asked(plan: "Plan") -> Iterator[str]:
+def _asked(plan: Answer) -> Iterator[str]:
     """The rate of matrix products that the MFU requires; it is out of reach if the peak is not enough."""
     asked, mfu = plan.asked, plan.question.mfu
     if asked is None:

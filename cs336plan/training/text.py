@@ -1,21 +1,18 @@
 """The answer to a question about a training run as text, for a terminal of 80 columns."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from cs336kit.predict.chip import peak_of
 from cs336kit.predict.words import accelerators, amount, duration, folded, row, short, size
 from cs336plan.answers import explained
-from cs336plan.training.answer import ROWS, SEEN
+from cs336plan.training.answer import SEEN, Answer
 from cs336plan.training.memory import largest_bytes_per_parameter
+from cs336plan.training.question import Question
+from cs336plan.training.schema import ROWS
 from cs336plan.training.step import step
 
-if TYPE_CHECKING:
-    from cs336plan.training.answer import Plan
-    from cs336plan.training.question import Question
 
-
-def text(plan: "Plan") -> str:
+def text(plan: Answer) -> str:
     """The answer, one idea per line."""
     return "\n".join(
         line
@@ -24,13 +21,13 @@ def text(plan: "Plan") -> str:
     )
 
 
-def explanations(plan: "Plan") -> str:
+def explanations(plan: Answer) -> str:
     """How each number of the answer is computed: the quantity, its formula, and the numbers in it."""
     rows = [folded(f"{name} = {formula}", indent="    ", first="  ") for name, formula in explained(plan, ROWS)]
     return "\n".join(["where the numbers come from", *(line for lines in rows for line in lines)])
 
 
-def _model(plan: "Plan") -> Iterator[str]:
+def _model(plan: Answer) -> Iterator[str]:
     q = plan.question
     line = f"{q.name}: {plan.parameters:,} parameters"
     if plan.active_parameters < plan.parameters:
@@ -41,7 +38,7 @@ def _model(plan: "Plan") -> Iterator[str]:
     yield from folded(line, indent="  ", first="")
 
 
-def _time(plan: "Plan") -> Iterator[str]:
+def _time(plan: Answer) -> Iterator[str]:
     q = plan.question
     if plan.days is None or plan.flops is None:
         return
@@ -70,7 +67,7 @@ def _time(plan: "Plan") -> Iterator[str]:
         yield f"energy: {amount(plan.energy_kwh)} kWh at {q.watts:,g} W for each accelerator"
 
 
-def _batch(plan: "Plan") -> Iterator[str]:
+def _batch(plan: Answer) -> Iterator[str]:
     q = plan.question
     if q.batch and q.sequence and q.step_sequences:
         ranks = q.placed.data_ranks
@@ -92,7 +89,7 @@ def _batch(plan: "Plan") -> Iterator[str]:
         yield from folded(f"{q.tokens:,} tokens in {q.steps:,} steps imply {per}{other}", indent="    ", first="  ")
 
 
-def _nearest(tokens: int, q: "Question") -> str:
+def _nearest(tokens: int, q: Question) -> str:
     """The option for a global batch of about `tokens` tokens, which the ranks can split into whole micro-batches."""
     if not q.batch or not q.sequence:
         return ""
@@ -102,7 +99,7 @@ def _nearest(tokens: int, q: "Question") -> str:
     return ", the nearest of whole micro-batches" if taken else f" (--global-batch {nearest})"
 
 
-def _how(plan: "Plan") -> str:
+def _how(plan: Answer) -> str:
     q = plan.question
     how = [q.precision, "fused " * q.fused + q.optimizer]
     if q.batch:
@@ -126,7 +123,7 @@ def _how(plan: "Plan") -> str:
     return ", ".join(how)
 
 
-def _memory(plan: "Plan") -> Iterator[str]:
+def _memory(plan: Answer) -> Iterator[str]:
     when = f" at the peak, {plan.moment}" if plan.moment else ", without activations"
     yield f"memory per accelerator{when}"
     yield from folded(f"({_how(plan)})", indent="   ", first="  ")
@@ -148,7 +145,7 @@ def _memory(plan: "Plan") -> Iterator[str]:
         yield from folded(f"({sentence})", indent="   ", first="  ")
 
 
-def _verdict(plan: "Plan") -> Iterator[str]:
+def _verdict(plan: Answer) -> Iterator[str]:
     q = plan.question
     left = plan.chip.memory_bytes - plan.allowance.total - plan.memory.total
     if plan.fits and plan.moment is None:

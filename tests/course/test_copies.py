@@ -11,7 +11,7 @@ import pytest
 from nbformat.sign import NotebookNotary
 
 from cs336course.copies import COPIES, MANIFEST, content
-from cs336course.lessons import BEGIN, END, OPENED, OPENS
+from cs336course.readme import BEGIN, END, OPENED, OPENS
 from cs336kit import files as _replacing
 from cs336kit.command import main
 from cs336kit.files import write_whole

@@ -10,7 +10,7 @@ import yaml
 from nbformat import read
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, writes
 
-from cs336course import flow, links, pages
+from cs336course import address, flow, links, pages
 from cs336course.lessons import every
 from cs336course.site.lesson import prepared
 from cs336course.site.written import home
@@ -103,7 +103,7 @@ def test_links_are_written_once_into_every_file_that_has_some(fork, capsys, monk
 
 
 def test_a_lesson_begins_with_its_links_and_a_cell_that_installs_the_kit(fork):
-    links.write(["me/course"])
+    address.write(["me/course"])
     notebook, here = read(FIRST, as_version=4), links.of("me/course")
     assert notebook.cells[0].source.endswith(" · ".join(here.opens(FIRST)))
     title, installs, imports, result, never_run, *_ = notebook.cells

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from cs336course import verify
-from cs336course.lessons import BEGIN, END, between
+from cs336course.readme import BEGIN, END, between
 from cs336course.structure import problems
 
 ROOT = Path(__file__).parents[2]

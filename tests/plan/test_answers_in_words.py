@@ -12,12 +12,13 @@ from cs336kit.predict.layout_search import FoundLayout
 from cs336kit.predict.network import StepSeconds
 from cs336kit.predict.words import amount, duration, folded, row, short, size
 from cs336plan import Plan, Question, ServingQuestion
-from cs336plan.serving.answer import Served, ServingAdvice
+from cs336plan.serving.answer import ServingAdvice
+from cs336plan.serving.serve import Served
 from cs336plan.serving.text import milliseconds
-from cs336plan.training.answer import formulas
 from cs336plan.training.explain import step as _steps
 from cs336plan.training.find import found_text
 from cs336plan.training.memory import Asked
+from cs336plan.training.schema import formulas
 from cs336plan.training.sensitivity import Change
 
 GIB = 2**30

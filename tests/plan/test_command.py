@@ -24,8 +24,8 @@ from cs336kit.predict.models import model
 from cs336kit.predict.names import names
 from cs336plan.commands import plan, refusals, serve
 from cs336plan.serving.question import ServingQuestion
-from cs336plan.training.answer import KEYS
 from cs336plan.training.question import Question
+from cs336plan.training.schema import KEYS
 
 ROOT = Path(__file__).parents[2]
 MAIN, NEEDS = (Path(cs336kit.__file__).with_name(name) for name in ("__main__.py", "_needs_torch.py"))

@@ -23,9 +23,9 @@ from cs336kit.predict import (
 from cs336kit.predict.layouts import as_layout
 from cs336kit.predict.napkin import NAPKIN_OPTIMIZERS
 from cs336plan import Plan, Question, ServingQuestion, plan, serve
-from cs336plan.training.answer import KEYS
 from cs336plan.training.find import _in_order, found
 from cs336plan.training.plan import days_and_bytes
+from cs336plan.training.schema import KEYS
 from cs336plan.training.sensitivity import sensitivity
 from cs336plan.training.text import explanations
 

@@ -21,10 +21,10 @@ from cs336kit.predict.words import size
 from cs336plan import Question, ServingQuestion, plan, serve
 from cs336plan.answers import Note
 from cs336plan.training import memory as of
-from cs336plan.training.answer import formulas
 from cs336plan.training.find import as_rows, found, largest_batch
 from cs336plan.training.plan import days_and_bytes
 from cs336plan.training.question import settled
+from cs336plan.training.schema import formulas
 
 GIB = 2**30
 LITTLE = TransformerConfig(layers=2, d_model=16, heads=2, vocab=40, context=64)

@@ -9,7 +9,7 @@ from cs336kit.predict import MODELS, TransformerConfig, accelerator, accelerator
 from cs336kit.predict.decoding.bounds import _op_bytes
 from cs336plan import ServingQuestion, serve
 from cs336plan.serving.advice import _options
-from cs336plan.serving.answer import KEYS, SCHEMA
+from cs336plan.serving.schema import KEYS, SCHEMA
 
 LLAMA = MODELS["llama-3-8b"]
 #: matrices of the 32 blocks, and everything else but the token embedding, of which a token reads one row
