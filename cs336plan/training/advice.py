@@ -10,17 +10,8 @@ from cs336kit.predict.chip import allowance
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import AXES, Layout, divisors
 from cs336kit.predict.training import first
-from cs336plan.training.changes import (
-    REPLICAS,
-    Advice,
-    Change,
-    Over,
-    asked_layout,
-    cost,
-    enough,
-    shared,
-    single_changes,
-)
+from cs336plan.training.changes import REPLICAS, Advice, Over, asked_layout, enough, shared, single_changes
+from cs336plan.training.costs import Change, cost
 from cs336plan.training.memory import memory
 from cs336plan.training.question import Question, settled
 

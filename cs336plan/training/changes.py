@@ -1,61 +1,21 @@
-"""The changes that may make a run fit, one at a time, and what one or several of them cost in time."""
+"""The changes that may make a run fit, one at a time."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
-from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import STAGES, Layout, as_layout, divisors
-from cs336kit.predict.links import link_speed
-from cs336kit.predict.network import StepSeconds
-from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.training import first, largest
 from cs336plan.training import words
-from cs336plan.training.memory import extra_flops, mfu_seconds, parameter_count, wire
+from cs336plan.training.costs import Change, Cost
 from cs336plan.training.question import FUSED, Question, usual_attention, writes_scores
 
 #: Bytes that a run lacks after changes of its question: none if it fits, infinitely many if there can be no such run.
 Over = Callable[..., float]
 #: The axes along which replicas are counted.
 REPLICAS = ("dp", *STAGES)
-#: Bytes of a step, and the share of it, that are too small to mention.
-_LITTLE, _UNSEEN = 5e7, 5e-4
 #: The numbers of accelerators and of chunks that are tried are powers of two up to these exponents.
 _DOUBLINGS, _CHUNKS = 20, 6
-
-
-class Change(NamedTuple):
-    """One change, before it is known what it costs."""
-
-    #: what `training.words` calls it by
-    kind: str
-    #: fields of the question and their new values
-    changes: dict[str, Any]
-    #: whether it takes time of which nobody knows how long
-    unknown: bool = False
-
-
-class Cost(NamedTuple):
-    """What changes take beyond the question's own run."""
-
-    #: FLOPs per FLOP of the run
-    flops: float
-    #: bytes that one accelerator sends more in a step, and their seconds if nothing overlaps; None if a link's speed is not known
-    sent: int
-    seconds: float | None
-    #: these seconds per second of a step at the MFU; None if not known
-    share: float | None
-
-    @property
-    def seen(self) -> bool:
-        """Whether what is sent is more by enough to mention."""
-        return self.sent >= _LITTLE or (self.share or 0) >= _UNSEEN
-
-    @property
-    def fewer(self) -> bool:
-        """Whether it is less by as much."""
-        return self.sent <= -_LITTLE
 
 
 @dataclass(frozen=True)
@@ -75,12 +35,12 @@ class Advice:
     @property
     def change(self) -> str:
         """In words, with the options of the command."""
-        return words.change(self)
+        return words.change(self.question, self.chosen, self.changes)
 
     @property
     def costs(self) -> str:
         """What the change costs, in words."""
-        return words.costs(self)
+        return words.costs(self.question, self.chosen, self.changes, self.cost)
 
     def __str__(self) -> str:
         return f"{self.change}: {self.costs}"
@@ -144,42 +104,6 @@ def _split(q: Question, size: int) -> dict[str, Any]:
     if q.layout is None or (layout := _of_passes(as_layout(q.layout), changes["accumulate"])) == as_layout(q.layout):
         return changes
     return {**changes, "layout": layout}
-
-
-def cost(q: Question, chip: Accelerator, changed: Question) -> Cost:
-    """What a changed question costs beyond `q`."""
-    extra = 0.0
-    if q.config:
-        before, after = (extra_flops(q, checkpointing=run.checkpointing, chunks=run.chunks) for run in (q, changed))
-        extra = after - before
-    return Cost(extra, *(_sent(q, chip, changed) if q.count > 1 else (0, 0.0, 0.0)))
-
-
-def _sent(q: Question, chip: Accelerator, changed: Question) -> tuple[int, float | None, float | None]:
-    """What a step of the changed question sends beyond that of `q`: bytes, seconds, and seconds per second of a step.
-
-    Seconds of rings over their own links, with nothing overlapping; per second of a step at the MFU. None where the speed of
-    a link is not known. Of a number of parameters, ZeRO 3 gathers the weights twice and scatters gradients once, and replicas
-    reduce gradients: two ways of a ring.
-    """
-    if q.config is None:
-        kind = POLICIES[q.precision]
-        share = parameter_count(q) * (q.count - 1) / q.count * (changed.sharded and not q.sharded)
-        more = int((2 * ELEMENT_BYTES[kind.products] - ELEMENT_BYTES[kind.gradients]) * share)
-        link = link_speed(chip)
-        return more, more / link if link and q.count <= q.per_node else None, None
-    (after, then, _), (before, now, _) = wire(changed, chip), wire(q, chip)
-    more = (after.total if after else 0) - (before.total if before else 0)
-    step = mfu_seconds(q, chip)
-    if then is None or now is None or not step:
-        return more, None, None
-    seconds = max(0.0, _sending(then, changed) - _sending(now, q))
-    return more, seconds, seconds / step
-
-
-def _sending(s: StepSeconds, q: Question) -> float:
-    """Seconds of a step that are not computing, where nothing overlaps."""
-    return s.upper - s.compute / (1 - q.placed.bubble)
 
 
 def asked_layout(q: Question) -> Layout:

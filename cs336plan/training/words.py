@@ -1,14 +1,13 @@
 """What changes, advice and notes are called: facts in, sentences out."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cs336kit.predict.layouts import as_layout
-
-if TYPE_CHECKING:
-    from cs336plan.training.changes import Advice, Cost
-    from cs336plan.training.question import Question
+from cs336plan.training.costs import Change, Cost
+from cs336plan.training.question import Question
 
 #: Kind of change → its words, and what it costs besides FLOPs and what is sent. In braces stand fields with their new values;
 #: {sharded}, {fused} and {global_batch} are what to leave out of the command.
@@ -39,56 +38,55 @@ _CHANGES = {
 _OF_LAYOUT = re.compile(r" \(--layout \{layout\}\)| --layout \{layout\}|--layout \{layout\}, ")
 
 
-def change(one: "Advice") -> str:
+def change(q: Question, chosen: Sequence[Change], changes: Mapping[str, Any]) -> str:
     """All changes of an advice in words, with the options of the command."""
-    words = _changes(one)
-    if "count" not in one.changes:
+    words = _changes(q, chosen, changes)
+    if "count" not in changes:
         return " and ".join(words)
-    return ", ".join([*words, _more(one)]) if words else f"sharding over {_more(one)}"
+    return ", ".join([*words, _more(q, chosen, changes)]) if words else f"sharding over {_more(q, chosen, changes)}"
 
 
-def _changes(one: "Advice") -> list[str]:
+def _changes(q: Question, chosen: Sequence[Change], changes: Mapping[str, Any]) -> list[str]:
     """Each change in words. All layouts are one option, which the last of them gives, or what comes behind them."""
-    q, words, placed = one.question, [], "count" in one.changes
+    words, placed = [], "count" in changes
     without = "" if q.global_batch is None else f"{_accumulate(q)}, without --global-batch"
     values: dict[str, Any] = {
-        **vars(q), **one.changes, "count": q.count, "layout": "{layout}", "fused": ", without --fused" * q.fused,
+        **vars(q), **changes, "count": q.count, "layout": "{layout}", "fused": ", without --fused" * q.fused,
         "sharded": ", without --replicated" * (q.layout is None and not q.sharded), "global_batch": without,
     }  # fmt: skip
-    for each in reversed(one.chosen):
+    for each in reversed(chosen):
         text = _CHANGES[each.kind][0].format(**values)
         if placed or "layout" not in each.changes:
             text = _OF_LAYOUT.sub("", text)
         placed = placed or "{layout}" in text
-        words.append(text.replace("{layout}", str(one.changes.get("layout"))))
+        words.append(text.replace("{layout}", str(changes.get("layout"))))
     return words[::-1]
 
 
-def _more(one: "Advice") -> str:
+def _more(q: Question, chosen: Sequence[Change], changes: Mapping[str, Any]) -> str:
     """More accelerators and the options that give them, which keep the global batch where they can."""
-    q, after = one.question, replace(one.question, **one.changes)
+    after = replace(q, **changes)
     other = q.global_batch is not None and after.global_batch is None
     option = f"--count {after.count}" if q.layout is None else f"--layout {after.layout}"
-    if q.global_batch is not None and not any("accumulate" in each.changes for each in one.chosen):
+    if q.global_batch is not None and not any("accumulate" in each.changes for each in chosen):
         option += _accumulate(q) if other else f" --accumulate {after.passes}" * (after.passes != q.passes)
     out = [*["--replicated"] * (q.layout is None and not q.sharded), *["--global-batch"] * other]
     without = f", without {' and '.join(out)}" if out else ""
     return f"{after.count:,} accelerators ({option}{without})"
 
 
-def _accumulate(q: "Question") -> str:
+def _accumulate(q: Question) -> str:
     """The option for as many micro-batches, unless they are those of a step by default."""
     usual = 1 if q.layout is None else as_layout(q.layout).pp
     return "" if q.passes == usual else f" --accumulate {q.passes}"
 
 
-def costs(one: "Advice") -> str:
+def costs(q: Question, chosen: Sequence[Change], changes: Mapping[str, Any], cost: Cost | None) -> str:
     """What an advice costs: FLOPs, what is sent, and what takes time of which nobody knows how long."""
-    q, cost, chosen = one.question, one.cost, one.chosen
-    batch = replace(q, **one.changes).step_sequences
+    batch = replace(q, **changes).step_sequences
     more = f"more accelerators{', and another global batch' * (batch != q.step_sequences)}"
     if cost is None:
-        return f"{one.changes['count'] // q.count} times the {more.removeprefix('more ')}"
+        return f"{changes['count'] // q.count} times the {more.removeprefix('more ')}"
     said = [_CHANGES[each.kind][1] for each in chosen]
     alone = said[0] if len(chosen) == 1 else ""
     words = alone or (f"{100 * cost.flops:.1f} % more FLOPs" if cost.flops else "no more FLOPs")
@@ -98,10 +96,10 @@ def costs(one: "Advice") -> str:
         words += f", and {'fewer' if cost.fewer else 'as many'} bytes on the wire"
     if len(chosen) > 1:
         words += "".join(f"; {text}" for each, text in zip(chosen, said, strict=True) if each.unknown)
-    return f"{words}, and {more}" if "count" in one.changes else "together " * (len(chosen) > 1) + words
+    return f"{words}, and {more}" if "count" in changes else "together " * (len(chosen) > 1) + words
 
 
-def _on_the_wire(cost: "Cost") -> str:
+def _on_the_wire(cost: Cost) -> str:
     words = f"{cost.sent / 1e9:,.1f} GB more on the wire for each step and accelerator"
     if cost.seconds is None:
         return f"{words}; how long depends on links of which no speed is known"
@@ -111,7 +109,7 @@ def _on_the_wire(cost: "Cost") -> str:
     return words + ("" if cost.share is None else f": up to {100 * cost.share:,.1f} % of a step")
 
 
-def other_layouts(q: "Question") -> str:
+def other_layouts(q: Question) -> str:
     """Where to look for other ways to divide the model over the same accelerators."""
     checkpointing = "" if q.checkpointing else "--checkpointing "
     instead = "--find" if q.layout is None else f"--count {q.count} --find in place of --layout"

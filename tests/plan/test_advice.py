@@ -8,9 +8,9 @@ from cs336kit.predict import MODELS, Layout, TransformerConfig, communication, t
 from cs336kit.predict.chip import chip
 from cs336plan import Question, plan
 from cs336plan.training import advice as planner
-from cs336plan.training import changes as single
+from cs336plan.training import costs, words
 from cs336plan.training import memory as of
-from cs336plan.training import words
+from cs336plan.training.changes import Advice
 from cs336plan.training.plan import days_and_bytes
 from cs336plan.training.sensitivity import sensitivity, sensitivity_text
 
@@ -40,7 +40,7 @@ def helped(monkeypatch, question, room, *, chunks=4, chunked=0.125):
         return 0.25 * (checkpointing or q.checkpointing) + chunked * (max(chunks, q.chunks) > 1)
 
     monkeypatch.setattr(planner, "memory", memory)
-    monkeypatch.setattr(single, "extra_flops", extra)
+    monkeypatch.setattr(costs, "extra_flops", extra)
     return [(str(one), one.changes, one.slower) for one in advised(question, CHIP, room)]
 
 
@@ -121,7 +121,7 @@ def test_what_is_done_already_is_no_advice(monkeypatch):
 
 def test_ranks_of_a_layout_share_what_they_do_not_share_yet(monkeypatch):
     monkeypatch.setattr(planner, "memory", lambda q: Held(90 // q.placed.fsdp))
-    monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
+    monkeypatch.setattr(costs, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, count=4)
     for layout in ("dp=4", "zero1=4", "dp=2,zero2=2", "fsdp=2,dp=2"):
         one, twice = advised(dataclasses.replace(question, layout=layout), CHIP, 23)
@@ -183,7 +183,7 @@ def test_what_costs_nothing_is_advised_first():
 
 def test_gradients_are_shared_too_where_states_are_not_enough(monkeypatch):
     monkeypatch.setattr(planner, "memory", lambda q: Held(90 - 20 * q.placed.zero_stage))
-    monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
+    monkeypatch.setattr(costs, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, chunks=2, checkpointing=True, layout="dp=4", optimizer="sgd")
     for room, first in ((70, Layout(zero1=4)), (69, Layout(zero2=4)), (50, Layout(zero2=4)), (49, Layout(fsdp=4))):
         assert advised(question, CHIP, room)[0].changes == {"layout": first}
@@ -215,7 +215,7 @@ def test_more_ranks_than_a_tensor_has_rows_are_not_tried(monkeypatch):
         return Held(90 // q.count + q.count)
 
     monkeypatch.setattr(planner, "memory", memory)
-    monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
+    monkeypatch.setattr(costs, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True, optimizer="sgd")
     # 2, 4, 8 and 16 hold 47, 26, 19 and 21.
     assert advised(question, CHIP, 18) == () and max(tried) == 16
@@ -226,7 +226,7 @@ def test_states_of_fewer_bits_are_an_option_and_so_is_a_packed_base(monkeypatch)
     monkeypatch.setattr(
         planner, "memory", lambda q: Held(100 - 30 * (q.optimizer != "adamw") - 40 * (q.base is not None))
     )
-    monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
+    monkeypatch.setattr(costs, "extra_flops", lambda q, **_: 0.0)
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa", chunks=2, checkpointing=True)
     assert [str(one) for one in advised(question, CHIP, 70)] == [
         "an optimizer with states of 8 bits (--optimizer adamw8bit): rounded states"
@@ -249,7 +249,7 @@ def test_together_only_what_it_takes(monkeypatch):
 
     monkeypatch.setattr(planner, "memory", memory)
     monkeypatch.setattr(
-        single, "extra_flops", lambda q, checkpointing=False, chunks=1: 0.25 * checkpointing + 0.125 * (chunks > 1)
+        costs, "extra_flops", lambda q, checkpointing=False, chunks=1: 0.25 * checkpointing + 0.125 * (chunks > 1)
     )
     question = Question(LITTLE, batch=1, sequence=16, attention="sdpa")
     both, more = advised(question, CHIP, 30)
@@ -287,10 +287,8 @@ def test_together_only_what_it_takes(monkeypatch):
 )
 def test_where_more_accelerators_are_all_that_helps_a_layout_may(changes, sentence):
     question = dataclasses.replace(RUN, **changes)
-    more = single.Advice(question, (), {"count": 16}, None, None)
-    less = single.Advice(
-        question, (single.Change("chunks", {"chunks": 8}),), {"chunks": 8}, 0.5, single.Cost(0.5, 0, 0.0, 0.0)
-    )
+    more = Advice(question, (), {"count": 16}, None, None)
+    less = Advice(question, (costs.Change("chunks", {"chunks": 8}),), {"chunks": 8}, 0.5, costs.Cost(0.5, 0, 0.0, 0.0))
     for advice in ((), (more,)):
         assert planner.layouts_may_fit(question, advice) == bool(sentence)
     assert not sentence or words.other_layouts(question) == sentence
@@ -372,7 +370,7 @@ def test_a_million_times_the_accelerators_is_all_that_is_tried(monkeypatch, doub
         monkeypatch.setattr(
             planner, "memory", lambda q, enough=enough: Held(enough // q.count if q.sharded else enough)
         )
-        monkeypatch.setattr(single, "extra_flops", lambda q, **_: 0.0)
+        monkeypatch.setattr(costs, "extra_flops", lambda q, **_: 0.0)
         helps = advised(question, CHIP, 1)
         assert [one.changes["count"] for one in helps] == [enough] * found
         assert [one.costs for one in helps] == [
