@@ -12,18 +12,9 @@ from cs336kit.predict.checks import known, positive_int
 from cs336kit.predict.decoder.programs import model_leaves, program
 from cs336kit.predict.decoder.step import StepOptions
 from cs336kit.predict.engine.collectives import OF_EXPERTS
-from cs336kit.predict.engine.operations import (
-    ELEMENT_BYTES,
-    HOST_INDICES,
-    INDICES,
-    Item,
-    Op,
-    Repeat,
-    Storage,
-    blocks,
-    shapes,
-)
+from cs336kit.predict.engine.operations import HOST_INDICES, INDICES, Item, Op, Repeat, Storage, blocks, shapes
 from cs336kit.predict.engine.products import computed_again, products
+from cs336kit.predict.precision import ELEMENT_BYTES
 from cs336kit.predict.transformer import TransformerConfig, check_config
 
 # -- parameters ------------------------------------------------------------------------------------------------------

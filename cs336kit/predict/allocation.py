@@ -10,11 +10,12 @@ from cs336kit.predict.decoder.programs import program
 from cs336kit.predict.decoder.step import StepOptions
 from cs336kit.predict.devices import device as device_of
 from cs336kit.predict.engine.ledger import Ledger
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, HOST_INDICES, Gradient, Op, Program, Storage
+from cs336kit.predict.engine.operations import HOST_INDICES, Gradient, Op, Program, Storage
 from cs336kit.predict.engine.states import state_requests, temporary_requests
 from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.layouts import as_layout
 from cs336kit.predict.optimizers import optimizer_spec
+from cs336kit.predict.precision import ELEMENT_BYTES
 from cs336kit.predict.training import both_passes
 from cs336kit.predict.transformer import TransformerConfig
 

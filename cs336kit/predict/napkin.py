@@ -5,9 +5,8 @@ Symbols: P parameters, N tokens. One FLOP is one multiply or one add. Time is in
 
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import boolean, count, finite_results, fraction, positive_int, positive_number
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import OPTIMIZERS, optimizer_spec
-from cs336kit.predict.precision import PrecisionPolicy, policy
+from cs336kit.predict.precision import ELEMENT_BYTES, PrecisionPolicy, policy
 
 SECONDS_PER_DAY = 24 * 60 * 60
 

@@ -15,7 +15,7 @@ from cs336kit.predict.checks import (
     several,
     shown,
 )
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
+from cs336kit.predict.precision import ELEMENT_BYTES
 
 #: A step counter, or another scalar that torch keeps for each parameter tensor, is a 0-d fp32 tensor.
 SCALAR_BYTES = 4

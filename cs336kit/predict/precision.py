@@ -1,8 +1,11 @@
-"""Which tensors have which element type: one policy for each usual way to mix precisions."""
+"""Types of elements and their bytes, and which tensors have which: one policy for each usual way to mix precisions."""
 
 from dataclasses import dataclass
 
 from cs336kit.predict.checks import known
+
+#: Bytes of one element.
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1, "bool": 1}
 
 
 @dataclass(frozen=True)

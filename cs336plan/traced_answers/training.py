@@ -8,11 +8,10 @@ from typing import Any
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.checks import fraction, positive_int, positive_number
 from cs336kit.predict.chip import allowance, check_room, chip, peak_of
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.layouts import Layout, as_layout, shard_shape
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
-from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.precision import ELEMENT_BYTES, POLICIES
 from cs336kit.predict.words import accelerators, amount, duration, folded, row, size
 from cs336plan.traced_answers.counted import Counted, File, count, refuse_others
 from cs336plan.training.schema import KEYS, SCHEMA

@@ -2,11 +2,10 @@
 
 from typing import Any, NamedTuple
 
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.links import link_speed
 from cs336kit.predict.network import StepSeconds
-from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.precision import ELEMENT_BYTES, POLICIES
 from cs336plan.training.memory import extra_flops, mfu_seconds, parameter_count, wire
 from cs336plan.training.question import Question
 

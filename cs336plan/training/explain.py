@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from cs336kit.predict.accounting import active_parameters, forward_flops, saved_activation_bytes
 from cs336kit.predict.chip import peak_of
 from cs336kit.predict.decoder.layers import stages
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.optimizers import optimizer_spec
-from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.precision import ELEMENT_BYTES, POLICIES
 from cs336kit.predict.training import peak_moments, step_peak
 from cs336kit.predict.words import duration, size
 from cs336plan.training import memory as of

@@ -8,11 +8,10 @@ from cs336kit.predict.accounting import active_parameters
 from cs336kit.predict.checks import finite_results
 from cs336kit.predict.chip import allowance, check_room, chip, peak_of
 from cs336kit.predict.engine.collectives import OF_EXPERTS
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.hardware import Accelerator
 from cs336kit.predict.napkin import delivered_flops, largest_model, six_nd
 from cs336kit.predict.optimizers import optimizer_spec
-from cs336kit.predict.precision import POLICIES
+from cs336kit.predict.precision import ELEMENT_BYTES, POLICIES
 from cs336kit.predict.transformer import TransformerConfig
 from cs336plan.answers import Note, plain_values
 from cs336plan.training import memory as of

@@ -9,9 +9,10 @@ from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.decoder.programs import program
 from cs336kit.predict.decoding.load import Load, options_of, packing_of
 from cs336kit.predict.engine.collectives import OF_EXPERTS
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, Leaf, Op, Program
+from cs336kit.predict.engine.operations import Leaf, Op, Program
 from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.packed import EXPERTS, packed_bytes, packing_called
+from cs336kit.predict.precision import ELEMENT_BYTES
 
 
 def stored_types(leaf: Leaf, q: Load) -> dict[str, float]:

@@ -3,8 +3,9 @@
 from math import prod
 
 from cs336kit.predict.engine.collectives import Ranks
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, Gradient, Op, Storage, Tensor
+from cs336kit.predict.engine.operations import Gradient, Op, Storage, Tensor
 from cs336kit.predict.engine.writer import Writer, wider
+from cs336kit.predict.precision import ELEMENT_BYTES
 
 #: Both matrices of an adapter (rank × inputs, outputs × rank), or None.
 Adapters = tuple[Tensor, Tensor] | None

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from cs336kit.predict.checks import known, non_negative_int, positive_int
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, Collective, Group, Leaf, Op, Shares, Storage, Tensor
+from cs336kit.predict.engine.operations import Collective, Group, Leaf, Op, Shares, Storage, Tensor
 from cs336kit.predict.engine.writer import Writer
 from cs336kit.predict.layouts import Layout, shard_elements
-from cs336kit.predict.precision import PrecisionPolicy
+from cs336kit.predict.precision import ELEMENT_BYTES, PrecisionPolicy
 
 #: Components of a mixture's experts, which ep divides.
 OF_EXPERTS = frozenset({"mlp gate", "mlp up", "mlp down"})

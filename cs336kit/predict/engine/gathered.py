@@ -10,8 +10,9 @@ until the next block's gradients exist. Source: torch 2.13, torch/distributed/fs
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, Leaf, Program, Repeat, blocks
+from cs336kit.predict.engine.operations import Leaf, Program, Repeat, blocks
 from cs336kit.predict.engine.states import whole_bytes, whole_elements
+from cs336kit.predict.precision import ELEMENT_BYTES
 
 #: The moments when parameters are copied from the buffer that they arrived in, and whole gradients to the one they leave from.
 GATHERING, REDUCING = "all-gather", "reduce-scatter"

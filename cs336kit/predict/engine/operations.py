@@ -10,11 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from cs336kit.predict.layouts import ALONE, Layout
-from cs336kit.predict.precision import PrecisionPolicy
-
-#: Bytes of one element.
-ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8, "int8": 1, "bool": 1}
-
+from cs336kit.predict.precision import ELEMENT_BYTES, PrecisionPolicy
 
 #: Storages with these names hold integers that no gradient flows through; the second lie in the host's memory.
 INDICES, HOST_INDICES = "indices", "indices on the host"

@@ -3,8 +3,9 @@
 from collections import Counter
 
 from cs336kit.predict.engine.ledger import Ledger
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, Program, Storage, Tensor
+from cs336kit.predict.engine.operations import Program, Storage, Tensor
 from cs336kit.predict.engine.states import held_elements
+from cs336kit.predict.precision import ELEMENT_BYTES
 
 
 class ParameterGradients:

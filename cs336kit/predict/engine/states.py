@@ -6,9 +6,10 @@ from functools import lru_cache
 from cs336kit.predict.allocator import BLOCK_BYTES, allocated_bytes, round_up
 from cs336kit.predict.breakdown import Breakdown
 from cs336kit.predict.engine.collectives import OF_EXPERTS, gathered_share
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, Leaf, Program, Tensor, blocks
+from cs336kit.predict.engine.operations import Leaf, Program, Tensor, blocks
 from cs336kit.predict.layouts import Layout, shard_elements, shard_shape
 from cs336kit.predict.optimizers import ON_HOST, optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
+from cs336kit.predict.precision import ELEMENT_BYTES
 
 
 def _trained(walked: Program) -> list[Leaf]:

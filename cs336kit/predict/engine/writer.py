@@ -6,7 +6,6 @@ from math import prod
 
 from cs336kit.predict.devices import DEVICES, Device
 from cs336kit.predict.engine.operations import (
-    ELEMENT_BYTES,
     EndOfCache,
     Free,
     Gradient,
@@ -24,7 +23,7 @@ from cs336kit.predict.engine.operations import (
 )
 from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.packed import packed_bytes
-from cs336kit.predict.precision import PrecisionPolicy
+from cs336kit.predict.precision import ELEMENT_BYTES, PrecisionPolicy
 
 
 class Writer:

@@ -6,8 +6,8 @@ from typing import Any
 
 from cs336kit import predict
 from cs336kit.predict.checks import known
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
 from cs336kit.predict.hardware import PRECISIONS
+from cs336kit.predict.precision import ELEMENT_BYTES
 from cs336kit.teach.explorers import drawing as draw
 from cs336kit.teach.explorers.explorer import Explorer
 from cs336kit.teach.figures.primitives import FAINT, QUIET

@@ -18,8 +18,9 @@ from cs336kit.predict import POLICIES, program
 from cs336kit.predict.decoder.sdpa import Heads, scaled_dot_product_attention
 from cs336kit.predict.devices import DEVICES
 from cs336kit.predict.engine.builder import Builder
-from cs336kit.predict.engine.operations import ELEMENT_BYTES, INDICES, Op, Storage, Tensor
+from cs336kit.predict.engine.operations import INDICES, Op, Storage, Tensor
 from cs336kit.predict.engine.walk import Walk
+from cs336kit.predict.precision import ELEMENT_BYTES
 from cs336kit.predict.training import both_passes
 from tests.kit.predict.test_counted_steps import BASE, GPT, LIKE, MOE
 from tests.kit.predict.test_walk import DTYPES

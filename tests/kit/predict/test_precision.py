@@ -8,8 +8,7 @@ import torch
 
 from cs336kit import lm, predict
 from cs336kit.predict import POLICIES, PrecisionPolicy, TransformerConfig
-from cs336kit.predict.engine.operations import ELEMENT_BYTES
-from cs336kit.predict.precision import policy
+from cs336kit.predict.precision import ELEMENT_BYTES, policy
 
 pytestmark = pytest.mark.torch
 

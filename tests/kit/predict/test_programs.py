@@ -12,7 +12,6 @@ from cs336kit.predict.decoder.step import check_sizes
 from cs336kit.predict.devices import Device, Kernel
 from cs336kit.predict.engine.ledger import Ledger
 from cs336kit.predict.engine.operations import (
-    ELEMENT_BYTES,
     EndOfCache,
     Free,
     Gradient,
@@ -30,6 +29,7 @@ from cs336kit.predict.engine.states import gradient_bytes
 from cs336kit.predict.engine.walk import Walk
 from cs336kit.predict.engine.writer import Writer
 from cs336kit.predict.network import sent
+from cs336kit.predict.precision import ELEMENT_BYTES
 from cs336kit.predict.training import both_passes, largest
 from tests.kit.predict.test_counted_steps import BASE, LIKE, WAYS
 
