@@ -1033,6 +1033,11 @@ def test_a_context_may_be_longer_than_the_trained_one(capsys):
     assert (answer["prompt"], answer["output"]) == (4000, 96) and not any("beyond" in note for note in answer["notes"])
     assert main(["serve", "llama-3-8b", "--context", "4Ki", "--prompt", "4000", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["output"] == 96
+    # Half of the context is the answer's, and no more than 512 tokens of it.
+    for context, prompt, output in ((300, 150, 150), (1024, 512, 512), (1025, 513, 512)):
+        assert main(["serve", "llama-3-8b", "--context", str(context), "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["prompt"], answer["output"]) == (prompt, output)
     for line, sentence in (
         ("serve gpt2 --context 2Ki", "learned positions end at 1,024"),
         ("serve llama-3-8b --context 4Ki --prompt 5000", "do not go into --context 4096"),

@@ -58,6 +58,8 @@ def test_a_number_of_parameters_has_the_temporary_tensors_of_a_step():
         {"fused": True},
         {"sharded": True, "count": 16, "global_batch": None},
     ]
+    # What is sharded already sends no more with another optimizer.
+    assert answer.advice[0].cost.sent == 0 and "on the wire" not in answer.advice[0].costs
     shaped = plan(Question(MODELS["qwen3-32b"], count=8, checkpointing=True, sequence=128))
     assert shaped.moment == "optimizer step" and not shaped.fits
     each = shaped.memory["temporary tensors"] / shaped.parameters
