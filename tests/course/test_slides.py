@@ -400,6 +400,15 @@ def test_what_cannot_be_is_said_in_a_sentence(course, capsys, monkeypatch):
     assert said() == "The slides come with mathjax, missing from node_modules/: make slides installs what is missing.\n"
 
 
+def test_the_page_of_all_decks_lists_those_of_earlier_commands_and_no_lesson_without_one(course):
+    for number in ("10", "11"):
+        shutil.copy(course / "notebooks/09_toy.ipynb", course / f"notebooks/{number}_toy.ipynb")
+    for number in ("9", "10"):
+        slides.write([number])
+    listed = (course / "build/slides/index.html").read_text()
+    assert re.findall(r'href="(\w+)\.html"', listed) == ["09_toy", "10_toy"]
+
+
 def test_outputs_that_leave_their_code_stay_together_if_one_slide_holds_them():
     def printed(*counts):
         cell = code("x")

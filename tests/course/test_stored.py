@@ -71,6 +71,11 @@ def measured(outputs, count=1):
         (new_code_cell("x", metadata={"tags": ["gpu"]}, outputs=shows("no GPU"), execution_count=1), "fast", {"gpu": True},
          "no GPU"),
         (new_code_cell("x", metadata={"tags": ["gpu"]}, outputs=shows("no GPU"), execution_count=1), "none", {}, "none"),
+        # Another processor's digits; a difference beyond the tolerance is a new output.
+        (new_code_cell("x", metadata={"tags": ["approx:1e-3"]}, outputs=shows("loss 2.000"), execution_count=1), "loss 2.001", {},
+         "loss 2.000"),
+        (new_code_cell("x", metadata={"tags": ["approx:1e-3"]}, outputs=shows("loss 2.000"), execution_count=1), "loss 2.003", {},
+         "loss 2.003"),
         (new_code_cell("x", metadata={"tags": ["needs:torch>=99"]}, outputs=shows("4"), execution_count=1), "5", {}, "4"),
     ],
 )  # fmt: skip

@@ -402,6 +402,27 @@ def test_a_figure_says_in_forty_characters_what_is_to_be_seen():
         assert any("without alt text of 40" in problem for problem in found) != allowed
 
 
+@pytest.mark.parametrize("said, so", [
+    ("the figure above", True), ("the table above", False), ("the table below", True), ("the picture below", False),
+])  # fmt: skip
+def test_what_a_text_points_to_is_the_nearest_output_on_that_side(said, so):
+    """A table and a figure stand above the text and below it, in this order."""
+    shown = [{"text/html": "<table></table>"}, {"image/svg+xml": f"<svg><title>{'x' * 40}</title></svg>"}] * 2
+    cells = [nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("display_data", data)]) for data in shown]
+    cells.insert(2, nbformat.v4.new_markdown_cell(f"Look at {said}."))
+    found = problems(nbformat.v4.new_notebook(cells=[*texts_of("# 04 · A toy")(1), *cells]), PATH)
+    assert any(f"speaks of {said}, and there the next output is none" in problem for problem in found) != so
+
+
+@pytest.mark.parametrize("ratio, near", [("0.79", False), ("0.81", True), ("1.24", True), ("1.26", False), ("-1.00", False)])
+def test_what_is_compared_is_within_a_quarter_either_way(ratio, near):
+    table = f"what   predicted   measured   ratio\nbytes read    100    {ratio}\n"
+    output = nbformat.v4.new_output("stream", text=table)
+    cells = [*texts_of("# 04 · A toy")(1), nbformat.v4.new_code_cell("teach.compare(a, b)", outputs=[output])]
+    found = "\n".join(problems(nbformat.v4.new_notebook(cells=cells), PATH))
+    assert (f"compares what is {ratio} times what was predicted: bytes read" in found) != near
+
+
 def test_one_in_ten_outputs_may_be_exempt():
     for n, allowed in ((10, True), (9, False)):
         cells = cells_of("1", "measured:time", outputs=1)(1) + cells_of("1", outputs=1)(n - 1)

@@ -77,6 +77,10 @@ def test_a_false_word_of_an_answer_is_seen():
     assert seen("04", "a quarter", "a third")[1:] == ["'a quarter' is listed and not needed"]
     less = ENTRIES["04"] | {"shares": {"a quarter": "1 / 3"}}
     assert exam.false(less) == ["'a quarter' is 0.333"]
+    # The numbers of an equation may be computed, and the equation still be typed wrong.
+    sums = {"question": "How many?", "values": {"n": "2"}, "answer": "Of both together, 6 · {n:.0f} = 12."}
+    assert exam.false(sums) == []
+    assert exam.false(sums | {"answer": "Of both together, 6 · {n:.0f} = 13."}) == ["'6 · 2 = 13' is not so"]
 
 
 def test_another_number_of_a_question_is_seen():

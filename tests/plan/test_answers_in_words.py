@@ -274,6 +274,8 @@ def test_rings_that_leave_a_node_do_so_over_the_links_of_all_their_ranks():
             "than this one (--global-batch 1952)",
             "steps for",
         ),
+        # Ranks of tp work on the same sequences: two at a time, where four replicas work on eight.
+        ({"steps": 1000, "layout": "tp=4"}, {}, "another global batch than this one (--global-batch 1954)", "steps for"),
         ({"steps": 100, "tokens": 1228800}, {}, "imply 12,288 tokens a step, 24 sequences of 512 a step", "another"),
         ({"steps": 3, "batch": None, "sequence": None}, {}, "in 3 steps imply 333,333,334 tokens a step memory", "another"),
         ({"tokens": None}, {}, "a step takes 24 sequences", "steps for"),

@@ -696,6 +696,22 @@ def test_a_folder_with_a_config_json_is_a_model(tmp_path, capsys, monkeypatch):
     (tmp_path / "empty").mkdir()
     assert main(["plan", "empty"]) == 2
     assert capsys.readouterr().err == "the folder empty has no config.json: give the folder or the file of a model.\n"
+    monkeypatch.chdir("mine")
+    assert main(["plan", ".", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "mine"
+
+
+@pytest.mark.parametrize("line", ["plan", "serve", "optimal --model"])
+def test_sizes_that_a_file_does_not_give_are_said_by_every_command(line, tmp_path, capsys):
+    """The smallest GPT-2, with two layers: 768 wide, with 12 heads, 50,257 tokens, and a context of 1,024."""
+    file = tmp_path / "little.json"
+    file.write_text(json.dumps({"model_type": "gpt2", "n_layer": 2}))
+    left_open = "transformers' defaults: n_embd=768, n_head=12, vocab_size=50257, n_positions=1024"
+    for as_json in ([], ["--json"]):
+        assert main([*line.split(), str(file), *as_json]) == 0
+        assert left_open in " ".join(capsys.readouterr().out.split())
+    assert main([*line.split(), "gpt2"]) == 0
+    assert "defaults" not in capsys.readouterr().out
 
 
 OURS = {"layers": 2, "d_model": 64, "heads": 4, "vocab": 100, "context": 64}
@@ -1017,6 +1033,11 @@ def test_a_context_may_be_longer_than_the_trained_one(capsys):
     assert (answer["prompt"], answer["output"]) == (4000, 96) and not any("beyond" in note for note in answer["notes"])
     assert main(["serve", "llama-3-8b", "--context", "4Ki", "--prompt", "4000", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["output"] == 96
+    # Half of the context is the answer's, and no more than 512 tokens of it.
+    for context, prompt, output in ((300, 150, 150), (1024, 512, 512), (1025, 513, 512)):
+        assert main(["serve", "llama-3-8b", "--context", str(context), "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["prompt"], answer["output"]) == (prompt, output)
     for line, sentence in (
         ("serve gpt2 --context 2Ki", "learned positions end at 1,024"),
         ("serve llama-3-8b --context 4Ki --prompt 5000", "do not go into --context 4096"),

@@ -58,6 +58,8 @@ def test_a_number_of_parameters_has_the_temporary_tensors_of_a_step():
         {"fused": True},
         {"sharded": True, "count": 16, "global_batch": None},
     ]
+    # What is sharded already sends no more with another optimizer.
+    assert answer.advice[0].cost.sent == 0 and "on the wire" not in answer.advice[0].costs
     shaped = plan(Question(MODELS["qwen3-32b"], count=8, checkpointing=True, sequence=128))
     assert shaped.moment == "optimizer step" and not shaped.fits
     each = shaped.memory["temporary tensors"] / shaped.parameters
@@ -284,11 +286,16 @@ def test_the_lower_bound_of_a_step_leaves_out_what_a_causal_mask_hides():
     assert short.causal.lower < short.seconds.lower
 
 
-def test_layouts_that_are_found_have_the_bounds_of_their_own_answers():
-    question = Question(MODELS["llama-3-8b"], count=8, checkpointing=True)
+@pytest.mark.parametrize("how", [{}, {"fused": True}, {"optimizer": "sgd"}, {"precision": "bf16"}, {"product_rate": 0.5}])
+def test_layouts_that_are_found_have_the_bounds_and_bytes_of_their_own_answers(how):
+    question = Question(MODELS["llama-3-8b"], count=8, sequence=512, checkpointing=True, **how)
     for one in found(plan(question), limit=2):
-        values = plan(dataclasses.replace(question, layout=one.layout)).as_dict()["step_seconds"]
+        answer = plan(dataclasses.replace(question, layout=one.layout))
+        values = answer.as_dict()["step_seconds"]
         assert (one.seconds.lower, one.seconds.upper) == (values["lower"], values["upper"])
+        assert one.peak.total == answer.memory.total
+    if how == {"fused": True}:  # else it is the optimizer's step that needs the most
+        assert plan(dataclasses.replace(question, layout=one.layout, fused=False)).memory.total > one.peak.total
 
 
 def test_a_link_may_be_given():

@@ -311,6 +311,15 @@ def test_efficiency_takes_a_share_of_bandwidth_and_peak_and_nothing_else(name, c
         assert half.sustained.total == pytest.approx([2 * seconds for seconds in full.sustained.total])
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_prompts_together_read_their_caches_at_the_share_of_the_bandwidth_that_is_reached(share):
+    """In passes of one token, each of 4,096 reads the cache up to itself: 2 · 32 · 8 · 128 values of two bytes a token."""
+    answer = serve(ServingQuestion(MODELS["llama-3-8b"], prompt=4096, chunk=1, output=100, efficiency=share))
+    read = 131_072 * 4096 * 4097 // 2
+    assert answer.prefill.compute < read / (share * 3.35e12), "else reading the caches is not what takes the time"
+    assert answer.sustained.prompts[0] * 100 == pytest.approx(read / (share * 3.35e12))
+
+
 def test_a_latency_that_is_met_exactly_is_met():
     answer = serve(ServingQuestion(LLAMA, batch=3))
     three = dict(answer.tokens)[3]

@@ -1,6 +1,7 @@
 """`traced` as the planner calls it: files, refusals in a sentence, results kept on disk, interrupts."""
 
 import builtins
+import inspect
 import json
 import sys
 from types import SimpleNamespace
@@ -112,6 +113,19 @@ def test_a_result_is_kept_by_configuration_and_options(tmp_path, monkeypatch):
     file.write_text(file.read_text()[:-9])  # half of a file is none
     assert traced(TINY, keep=tmp_path, **QUICK) == first and len(built) == 2
     assert Traced.from_json(json.loads(file.read_text())) == first
+
+
+def test_every_option_has_a_result_of_its_own(tmp_path):
+    changes = {
+        "batch": 2, "sequence": 17, "precision": "fp32", "attention": "eager", "checkpointing": True, "lora_rank": 2,
+        "lora_targets": "all-linear", "kernels": False, "answering": True, "whole": True,
+    }  # fmt: skip
+    assert changes.keys() == inspect.signature(traced).parameters.keys() - {"config", "progress", "keep"}
+    traced(TINY, keep=tmp_path, **QUICK)
+    for number, (name, value) in enumerate(changes.items(), 2):
+        adapters = {"lora_rank": 2} if name == "lora_targets" else {}
+        traced(TINY, keep=tmp_path, **QUICK | adapters | {name: value})
+        assert len([*tmp_path.iterdir()]) == number, name
 
 
 def test_where_results_are_kept(monkeypatch, tmp_path):
