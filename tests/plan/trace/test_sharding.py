@@ -26,7 +26,7 @@ class Trained(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.decoder = lm.DecoderOnly(config)
+        self.decoder = lm.DecoderOnly(config, attention="eager")
 
     def forward(self, input_ids, labels, use_cache):
         return SimpleNamespace(loss=F.cross_entropy(self.decoder(input_ids).flatten(0, 1), labels.flatten()))
@@ -70,17 +70,15 @@ def test_experts_are_divided_where_the_shard_is_smaller():
     assert sharding.held((5, 3), Layout(fsdp=4)) == sharding.held((5, 3), Layout(zero2=4)) == (2, 3)
 
 
-def test_a_mixture_of_fewer_experts_than_ranks():
-    asked, values = Layout(fsdp=8), small("mixtral")
-    found = traced(values, layout=asked, answering=False, keep=False, **STEP)
+def test_shapes_of_a_mixture_of_fewer_experts_than_ranks():
+    asked = Layout(fsdp=8)
     with sharding.mesh_of(asked) as mesh, build.fake():
-        config = build.configuration(build.read(values).values)
+        config = build.configuration(build.read(small("mixtral") | {"num_hidden_layers": 1}).values)
         model, _ = build.model_of(config, precision="bf16", attention="sdpa")
+        said = {name: sharding.held(p.shape, asked) for name, p in model.named_parameters()}
         sharding.shard(model, build.layers_of(model, config), mesh, "bf16")
-        shapes = tuple(tuple(local(p).shape) for p in model.parameters())
-    assert found.held == shapes and found.layout == "fsdp=8"
-    assert found.parameter_bytes == found.gradient_bytes == sum(2 * torch.Size(shape).numel() for shape in shapes)
-    assert found.parameter_bytes < 2 * found.parameters.total / 7
+        assert {name: tuple(local(p).shape) for name, p in model.named_parameters()} == said
+    assert any(shape[0] == config.num_local_experts for shape in said.values() if len(shape) == 3)
 
 
 def test_the_module_is_as_before():
@@ -127,7 +125,13 @@ def test_a_rank_of_fully_shard_is_traced_as_it_runs(name):
 def test_layers_that_repeat_are_those_of_all(kind, layout, checkpointing):
     values = small(kind) | {"num_hidden_layers": {"qwen2": 12, "gemma2": 17}[kind], "tie_word_embeddings": False}
     values.pop("layer_types", None)
-    options = {"layout": layout, "checkpointing": checkpointing, "accumulating": True, "answering": False, "keep": False}
+    options = {
+        "layout": layout,
+        "checkpointing": checkpointing,
+        "accumulating": True,
+        "answering": False,
+        "keep": False,
+    }
     for sizes in (STEP, {"batch": 4, "sequence": 32}):
         whole, other = (traced(values, whole=each, **options, **sizes) for each in (True, False))
         assert whole.whole and not other.whole
