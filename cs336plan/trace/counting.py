@@ -6,7 +6,7 @@ Nothing here asks whether tensors are fake: the tests run the same on real ones.
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,10 +29,12 @@ class Passes:
     saved_bytes: int
     #: (what, number of the layer at whose end or beginning it starts) → bytes
     peaks: Mapping[tuple[str, int], int]
+    #: the same of a later round of a step, which finds gradients and counts what is alive beside them; {}: not counted
+    again: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
-    @property
-    def peak_bytes(self) -> int:
-        return max(self.peaks.values())
+    def peak_bytes(self, gradients: int = 0) -> int:
+        """The most of any round; `gradients`: bytes of those that a later round finds."""
+        return max([*self.peaks.values(), *(gradients + size for size in self.again.values())])
 
 
 def ids(batch: int, length: int) -> Tensor:
@@ -43,8 +45,21 @@ def _cast(precision: str) -> contextlib.AbstractContextManager[Any]:
     return torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else contextlib.nullcontext()
 
 
-def passes(model: Any, layers: Sequence[nn.Module], *, batch: int, sequence: int, precision: str) -> Passes:
-    """Both passes of a step that starts without gradients, with the module's own loss."""
+def passes(
+    model: Any,
+    layers: Sequence[nn.Module],
+    *,
+    batch: int,
+    sequence: int,
+    precision: str,
+    rounds: int = 1,
+    sharded: bool = False,
+    ends: Callable[[], None] = lambda: None,
+) -> Passes:
+    """Both passes of a step that starts without gradients, with the module's own loss; of two `rounds`, the second finds some.
+
+    `sharded`: hooks of fully_shard wait for a backward pass after each forward pass. `ends` is called after a backward pass.
+    """
     tokens = ids(batch, sequence)
 
     def loss() -> Tensor:
@@ -52,21 +67,31 @@ def passes(model: Any, layers: Sequence[nn.Module], *, batch: int, sequence: int
             result: Tensor = model(input_ids=tokens, labels=tokens, use_cache=False).loss
         return result
 
-    saved = 0
+    saved, losses = 0, list[Tensor]()
+
+    def kept() -> Tensor:
+        losses.append(loss())
+        return losses[0]
 
     def forward() -> None:
         nonlocal saved
-        saved = measure.saved_activation_bytes(loss).total
+        saved = measure.saved_activation_bytes(kept).total
 
     forward_flops = measure.flops(forward).total
+    if sharded:
+        losses[0].backward()
+        model.zero_grad(set_to_none=True)
+    losses.clear()
     peaks: dict[tuple[str, int], int] = {}
 
     def both() -> None:
         peaks.update(_peaks(layers, loss))
 
     training_flops = measure.flops(both).total
+    ends()
+    again = _peaks(layers, loss) if rounds > 1 else {}
     model.zero_grad(set_to_none=True)
-    return Passes(forward_flops, training_flops, saved, peaks)
+    return Passes(forward_flops, training_flops, saved, peaks, again)
 
 
 def _peaks(layers: Sequence[nn.Module], loss: Callable[[], Tensor]) -> dict[tuple[str, int], int]:

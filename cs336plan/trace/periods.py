@@ -65,24 +65,31 @@ def _line(few: int, more: int, periods: int, start: int = FEW) -> int:
 
 def extrapolated(few: Passes, more: Passes, found: Pattern) -> Passes:
     """The passes of the whole model."""
+    forward, training, saved = (
+        _line(getattr(few, name), getattr(more, name), found.periods)
+        for name in ("forward_flops", "training_flops", "saved_bytes")
+    )
+    peaks, again = (_peaks(*each, found) for each in ((few.peaks, more.peaks), (few.again, more.again)))
+    return Passes(forward, training, saved, peaks, again)
+
+
+def _peaks(
+    few: Mapping[tuple[str, int], int], more: Mapping[tuple[str, int], int], found: Pattern
+) -> dict[tuple[str, int], int]:
+    """The segments of a model with all periods, each from the same segment of two models."""
     peaks: list[dict[Hashable, int]] = []
     for each, periods in ((few, FEW), (more, MORE)):
         by_role: dict[Hashable, int] = {}
-        for (what, layer), size in each.peaks.items():
+        for (what, layer), size in each.items():
             role = found.role(layer, periods) if what in ("forward", "backward") else what
             if periods == FEW and role == ("first", 1, (layer - found.before) % found.length):
                 # The second of three periods is the next to last as well.
                 by_role[what, ("last", 2, (layer - found.before) % found.length)] = size
             by_role[what, role] = size
         peaks.append(by_role)
-    lines = {
+    return {
         (str(key), 0): _line(size, peaks[1][key], found.periods) for key, size in peaks[0].items() if key in peaks[1]
     }
-    forward, training, saved = (
-        _line(getattr(few, name), getattr(more, name), found.periods)
-        for name in ("forward_flops", "training_flops", "saved_bytes")
-    )
-    return Passes(forward, training, saved, lines)
 
 
 def caches(count: Callable[[int], Sequence[CacheLayer]], found: Pattern | None) -> tuple[tuple[int, CacheLayer], ...]:

@@ -23,7 +23,7 @@ class CacheLayer:
 
 @dataclass(frozen=True)
 class Traced:
-    """A causal language model of transformers, counted on its own module. Bytes and FLOPs are those of one device."""
+    """A causal language model of transformers, counted on its own module. Bytes and FLOPs are those of one device (rank)."""
 
     #: model_type of the text model
     architecture: str
@@ -47,7 +47,8 @@ class Traced:
     training_flops: int
     #: held by autograd after a forward pass with the loss
     saved_bytes: int
-    #: the most that is alive in both passes at once beyond parameters, in a step that starts without gradients
+    #: the most that is alive in both passes at once beyond parameters, in a step that starts without gradients; where they
+    #: accumulate, also in its later rounds
     passes_peak_bytes: int
     #: (number of layers, their cache); None where it does not grow by so many bytes a token, or there is none
     cache: tuple[tuple[int, CacheLayer], ...] | None
@@ -63,6 +64,12 @@ class Traced:
     left_out: tuple[str, ...] = ()
     #: of torch, transformers and the kit
     versions: Mapping[str, str] | None = None
+    #: whose rank it is, if ranks share gradients or parameters: "zero2=8", "fsdp=8"
+    layout: str = "dp=1"
+    #: shapes of what a rank has of each trained parameter's gradient and optimizer state; None: all of them
+    held: tuple[tuple[int, ...], ...] | None = None
+    #: whether rounds are counted that find the gradients of earlier ones
+    accumulating: bool = False
 
     @property
     def parameters(self) -> Breakdown:
@@ -74,8 +81,15 @@ class Traced:
         return sum(prod(shape) for shape, _ in self.trained)
 
     @property
+    def states(self) -> tuple[tuple[tuple[int, ...], str], ...]:
+        """Shape and type of what a rank has of every trained parameter's gradient and optimizer state."""
+        if self.held is None:
+            return self.trained
+        return tuple((shape, kind) for shape, (_, kind) in zip(self.held, self.trained, strict=True))
+
+    @property
     def gradient_bytes(self) -> int:
-        return sum(prod(shape) * STATE_TYPES[kind] for shape, kind in self.trained)
+        return sum(prod(shape) * STATE_TYPES[kind] for shape, kind in self.states)
 
     @property
     def cache_bytes_per_token(self) -> int | None:
@@ -98,8 +112,8 @@ class Traced:
     def optimizer_state_bytes(self, optimizer: str = "adamw", **options: Any) -> Breakdown:
         """Bytes of the optimizer's state by torch's name, by the rules of `predict.optimizers`, in the parameters' types."""
         found = Breakdown({}, unit="bytes")
-        for kind in dict.fromkeys(kind for _, kind in self.trained):
-            shapes = [shape for shape, other in self.trained if other == kind]
+        for kind in dict.fromkeys(kind for _, kind in self.states):
+            shapes = [shape for shape, other in self.states if other == kind]
             found = found + optimizer_state_bytes(optimizer, shapes=shapes, precision=kind, **options)
         return found
 
@@ -110,8 +124,8 @@ class Traced:
         `predict.optimizer_state_bytes`. Left out: what a kernel needs inside, the allocator's rounding.
         """
         temporary = 0
-        for kind in dict.fromkeys(kind for _, kind in self.trained):
-            sizes = [prod(shape) for shape, other in self.trained if other == kind]
+        for kind in dict.fromkeys(kind for _, kind in self.states):
+            sizes = [prod(shape) for shape, other in self.states if other == kind]
             more = optimizer_step_bytes(optimizer, sizes=sizes, precision=kind, implementation=implementation)
             temporary = max(temporary, more) if implementation == "loop" else temporary + more
         work = max(self.passes_peak_bytes, self.gradient_bytes + temporary)
@@ -128,6 +142,8 @@ class Traced:
         """The result that these fields describe; ValueError, KeyError or TypeError if they are not its fields."""
         given = {field.name: values[field.name] for field in fields(cls)}
         given["trained"] = tuple((tuple(shape), str(kind)) for shape, kind in values["trained"])
+        if values["held"] is not None:
+            given["held"] = tuple(tuple(shape) for shape in values["held"])
         if values["cache"] is not None:
             given["cache"] = tuple((int(count), CacheLayer(**layer)) for count, layer in values["cache"])
         for name in ("notes", "left_out"):

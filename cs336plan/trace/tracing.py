@@ -5,16 +5,19 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cs336kit
 from cs336kit.predict.checks import boolean, one_of, positive_int
+from cs336kit.predict.layouts import Layout, as_layout
 from cs336plan.trace import store
 from cs336plan.trace.result import Traced
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
 
     from cs336plan.trace.counting import Passes
     from cs336plan.trace.periods import Pattern
@@ -37,6 +40,8 @@ def traced(
     checkpointing: bool = False,
     lora_rank: int | None = None,
     lora_targets: Sequence[str] | str = ("q_proj", "v_proj"),
+    layout: Layout | str | None = None,
+    accumulating: bool = False,
     kernels: bool = True,
     answering: bool = True,
     whole: bool | None = None,
@@ -52,6 +57,9 @@ def traced(
     - `checkpointing`: gradient checkpointing as the module does it, not reentrant.
     - `lora_rank`: everything is frozen, and adapters of this rank in fp32 stand beside the linear layers whose names end with
       one of `lora_targets` ("all-linear": beside each but the head), by PEFT's rule.
+    - `layout`: "zero2=8" or "fsdp=8" count one of ranks that share gradients, or parameters, too, see `cs336plan.trace.sharding`.
+      Replicas (dp) and shards of the optimizer's state (zero1) change nothing here; all else is refused.
+    - `accumulating`: the peak is also that of rounds of a step that find gradients (gradient accumulation).
     - `kernels`: fake kernels in place of fallbacks (mamba-ssm, causal-conv1d, fla), see `cs336plan.trace.kernels`. Where
       there is none for a fallback, or with False, the fallback is counted and the result is an upper bound.
     - `answering`: also the cache, and the FLOPs of reading prompts and of a token after them.
@@ -61,7 +69,7 @@ def traced(
     - `keep`: the folder in which results are kept by configuration, options, versions and code; True: `store.folder()`.
 
     FLOPs are those that `measure.flops` counts (matrix products; causal attention in full); saved bytes and peaks are exact
-    bytes of storages. Sharding is not counted. Errors: ValueError, in one sentence, for a file that cannot be read or that
+    bytes of storages. Errors: ValueError, in one sentence, for a file that cannot be read or that
     transformers refuses, for code of the file's own, which is never executed, for sizes beyond what memory can address, for a
     forward pass that reads values, for adapters that fit no layer, and where torch or transformers is missing.
     """
@@ -69,6 +77,8 @@ def traced(
     one_of("precision", precision, PRECISIONS)
     one_of("attention", attention, ATTENTIONS)
     boolean("checkpointing", checkpointing), boolean("kernels", kernels), boolean("answering", answering)
+    boolean("accumulating", accumulating)
+    shared = _shared(as_layout(layout))
     if lora_rank is not None:
         positive_int("lora_rank", lora_rank)
     try:
@@ -98,16 +108,31 @@ def traced(
         "kernels": kernels,
         "answering": answering,
         "whole": whole,
+        "layout": str(shared),
+        "accumulating": accumulating,
     }
     where = store.folder() if keep is True else keep or None
     name = store.key({**question, "notes": read.notes, "left out": read.left_out, "versions": versions})
     if (known := store.load(where, name)) is not None:
         return known
-    with _quiet(), build.fake(), ExitStack() as stack:
-        counted = _Count(read.values, options, lora, stack, kernels, progress)
+    with _quiet(), ExitStack() as stack:
+        mesh = None
+        if shared.zero_stage:
+            from cs336plan.trace import sharding
+
+            mesh = stack.enter_context(sharding.mesh_of(shared))
+        stack.enter_context(build.fake())
+        counted = _Count(read.values, options, lora, stack, kernels, progress, shared, mesh, 1 + accumulating)
         found = counted.result(read, versions, answering=answering, whole=whole)
     store.save(where, name, found)
     return found
+
+
+def _shared(layout: Layout) -> Layout:
+    """Of a layout, what a rank's passes depend on; ValueError for one that tracing does not count."""
+    if any(getattr(layout, name) > 1 for name in ("tp", "pp", "ep", "cp")):
+        raise ValueError(f"tracing counts replicas (dp) and what they share (zero1, zero2, fsdp), and not {layout}")
+    return Layout(zero2=layout.zero2, fsdp=layout.fsdp)
 
 
 @contextmanager
@@ -139,6 +164,9 @@ class _Count:
         stack: ExitStack,
         fused: bool,
         progress: Progress,
+        shared: Layout,
+        mesh: "DeviceMesh | None",
+        rounds: int,
     ):
         from cs336plan.trace import build
         from cs336plan.trace.kernels import kernels
@@ -146,6 +174,8 @@ class _Count:
         from cs336plan.trace.periods import pattern
 
         self.options, self.progress = options, progress
+        #: what ranks share; those with whom this one shares parameters; micro-batches of a step, 2 for any number of them
+        self.shared, self.mesh, self.rounds = shared, mesh, rounds
         progress("building the module", 0.0)
         self.config = build.configuration(values)
         how = {name: options[name] for name in ("precision", "attention", "checkpointing")}
@@ -154,6 +184,11 @@ class _Count:
         if lora is not None:
             adapt(self.model, *lora)
         self.layers = build.layers_of(self.model, self.config)
+        if shared.zero_stage and self.layers is None:
+            raise ValueError(
+                f"tracing finds no list of the layers of {self.config.model_type}, one by one of which ranks share {shared}: "
+                "give dp or zero1"
+            )
         told = [build.signature(each, i, self.config) for i, each in enumerate(self.layers or ())]
         self.pattern: Pattern | None = pattern(told)
         # A cache and what answers need is affine from the first period on.
@@ -175,15 +210,30 @@ class _Count:
                 "which saves more than the kernel that people run"
             )
         count = getattr(self.config, "num_hidden_layers", 0)
+        held, parameter_bytes, gradients = self._states()
         return Traced(
             architecture=self.config.model_type, layers=count, **{**self.options, "attention": self.attention},
             components=parts, active_parameters=active(self.model, self.visits, parts),
-            parameter_bytes=sum(p.numel() * p.element_size() for p in self.model.parameters()), trained=trained(self.model),
+            parameter_bytes=parameter_bytes, trained=trained(self.model),
             forward_flops=passes.forward_flops, training_flops=passes.training_flops, saved_bytes=passes.saved_bytes,
-            passes_peak_bytes=passes.peak_bytes, cache=cache, prefill_flops=prefill, decode_flops=decode,
+            passes_peak_bytes=passes.peak_bytes(gradients), cache=cache, prefill_flops=prefill, decode_flops=decode,
             upper_bound=bool(upper), whole=self.pattern is None, notes=(*read.notes, *self.notes), left_out=read.left_out,
-            versions=versions,
+            versions=versions, layout=str(self.shared), held=held, accumulating=self.rounds > 1,
         )  # fmt: skip
+
+    def _states(self) -> tuple[tuple[tuple[int, ...], ...] | None, int, int]:
+        """Shapes of a rank's part of each trained parameter, None for all of it; bytes of its parameters and of its gradients."""
+        parameters = list(self.model.parameters())
+        whole = sum(p.numel() * p.element_size() for p in parameters)
+        if not self.shared.zero_stage:
+            return None, whole, sum(p.numel() * p.element_size() for p in parameters if p.requires_grad)
+        from cs336plan.trace.sharding import held
+
+        shapes = [(p, held(p.shape, self.shared)) for p in parameters]
+        sizes = [(p, p.element_size() * prod(shape)) for p, shape in shapes]
+        mine = sum(size for _, size in sizes) if self.shared.zero_stage == 3 else whole
+        trained = tuple(shape for p, shape in shapes if p.requires_grad)
+        return trained, mine, sum(size for p, size in sizes if p.requires_grad)
 
     @contextmanager
     def _with(self, found: "Pattern | None", periods: int) -> Iterator["Sequence[nn.Module]"]:
@@ -206,7 +256,11 @@ class _Count:
             visited(self.model, self.visits),
             _explained(self.config.model_type),
         ):
-            return passes(self.model, layers, **size)
+            if not self.shared.zero_stage:
+                return passes(self.model, layers, rounds=self.rounds, **size)
+            from cs336plan.trace import sharding
+
+            return sharding.passes(self.model, layers, self.shared, self.mesh, rounds=self.rounds, **size)
 
     def _passes(self, whole: bool | None) -> "Passes":
         from cs336plan.trace.periods import FEW, MORE, extrapolated

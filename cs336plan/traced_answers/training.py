@@ -24,13 +24,13 @@ PRECISIONS = {
 TAKEN = {
     "tokens", "batch", "sequence", "precision", "optimizer", "fused", "attention", "checkpointing", "accelerator", "count",
     "memory_bytes", "peak_flops_per_second", "allowance", "mfu", "layout", "sharded", "lora_rank", "lora_targets",
-    "price_per_hour", "device",
+    "price_per_hour", "device", "accumulate",
 }  # fmt: skip
 _DEFAULTS: dict[str, Any] = {
     "tokens": None, "batch": 1, "precision": "mixed", "optimizer": "adamw", "fused": False, "attention": "sdpa",
     "checkpointing": False, "accelerator": "h100-sxm", "count": None, "memory_bytes": None, "peak_flops_per_second": None,
     "allowance": None, "mfu": 0.4, "layout": None, "lora_rank": None, "lora_targets": ("q_proj", "v_proj"),
-    "price_per_hour": None,
+    "price_per_hour": None, "accumulate": None,
 }  # fmt: skip
 #: Tokens of a sequence where none are given, unless the model takes fewer.
 _SEQUENCE = 4096
@@ -44,6 +44,8 @@ class TracedPlan:
     asked: Mapping[str, Any]
     chip: Accelerator
     layout: Layout
+    #: micro-batches of a step
+    passes: int
     #: without what checkpointing computes again
     step_flops: int
     days: float | None
@@ -67,8 +69,13 @@ class TracedPlan:
         return None if self.counted.found.upper_bound and self.certain <= self.room else False
 
     @property
+    def step_tokens(self) -> int:
+        """Of one accelerator."""
+        return int(self.asked["batch"] * self.asked["sequence"] * self.passes)
+
+    @property
     def flops_per_token(self) -> float:
-        return float(self.step_flops / (self.asked["batch"] * self.asked["sequence"]))
+        return self.step_flops / self.step_tokens
 
     @property
     def cost(self) -> float | None:
@@ -80,8 +87,9 @@ class TracedPlan:
 
     def _time(self) -> Iterator[str]:
         q = self.asked
-        tokens = q["batch"] * q["sequence"]
-        line = f"FLOPs: {self.step_flops:.4g} of a step of {tokens:,} tokens, {self.flops_per_token:.4g} a token"
+        line = (
+            f"FLOPs: {self.step_flops:.4g} of a step of {self.step_tokens:,} tokens, {self.flops_per_token:.4g} a token"
+        )
         yield from folded(line, indent="  ", first="")
         if self.days is not None:
             peak = (peak_of(self.chip) or 0) / 1e12
@@ -96,6 +104,7 @@ class TracedPlan:
         how = [q["precision"], "fused " * q["fused"] + q["optimizer"], f"batch {q['batch']} × {q['sequence']}"]
         how += [f"{found.attention} attention", *["checkpointing"] * found.checkpointing]
         how += [f"adapters of rank {q['lora_rank']}"] * bool(q["lora_rank"])
+        how += [f"{self.passes:,} a step (gradient accumulation)"] * (self.passes > 1)
         how += [f"layout {self.layout}"] * (self.layout.count > 1)
         yield from folded(f"({', '.join(how)})", indent="   ", first="  ")
         for name, value in self.memory.items():
@@ -131,7 +140,8 @@ class TracedPlan:
             **{name: q[name] for name in same}, "schema": SCHEMA, "command": "plan", "model": self.counted.file.name,
             "parameters": found.parameters.total, "active_parameters": found.active_parameters,
             "trainable_parameters": found.trainable_parameters, "device": "cpu", "accelerator": self.chip.name,
-            "count": self.layout.count, "layout": str(self.layout), "sharded": False, "attention": found.attention,
+            "count": self.layout.count, "layout": str(self.layout), "sharded": self.layout.zero_stage == 3,
+            "accumulate": self.passes, "attention": found.attention,
             "checkpointing": found.checkpointing, "peak_flops_per_second": peak_of(self.chip),
             "flops": None if q["tokens"] is None else self.flops_per_token * q["tokens"], "days": self.days,
             "memory_bytes": dict(self.memory.items()), "peak_moment": self.moment, "total_bytes": self.memory.total,
@@ -157,7 +167,7 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
         raise ValueError(
             f"{q['optimizer']} takes some of the matrices only, and tracing does not tell which: give another"
         )
-    layout = _layout(q)
+    layout, passes = _placed(q)
     what, sourced = chip(
         q["accelerator"], memory_bytes=q["memory_bytes"], peak_flops_per_second=q["peak_flops_per_second"],
         precision=POLICIES[q["precision"]].products, needs_peak=q["tokens"] is not None,
@@ -168,36 +178,43 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
     tokens = None if q["tokens"] is None else positive_number("tokens", q["tokens"])
     how = {name: q[name] for name in ("batch", "sequence", "attention", "lora_rank", "lora_targets")}
     how |= {"precision": PRECISIONS[q["precision"]], "answering": False}
-    counted = count(file, **how, checkpointing=q["checkpointing"])
+    more: dict[str, Any] = {"layout": layout} if layout.zero_stage > 1 else {}
+    more |= {"accumulating": True} if passes > 1 else {}
+    counted = count(file, **how, **more, checkpointing=q["checkpointing"])
     # What is computed again is no part of an MFU.
     usual = count(file, **how) if q["checkpointing"] else counted
-    step_flops = usual.found.training_flops
+    flops = usual.found.training_flops
     days = None
     if tokens is not None and peak is not None:
         rate = layout.count * peak * mfu
-        days = step_flops / (q["batch"] * q["sequence"]) * tokens / rate / 86400
+        days = flops / (q["batch"] * q["sequence"]) * tokens / rate / 86400
     memory, moment, certain, notes = _memory(counted, q, layout)
     return TracedPlan(
-        counted=counted, asked=q, chip=what, layout=layout, step_flops=step_flops, days=days, memory=memory, moment=moment,
-        certain=certain, allowance=free, reason=reason, notes=(*sourced, *counted.notes, *notes),
+        counted=counted, asked=q, chip=what, layout=layout, passes=passes, step_flops=passes * flops, days=days,
+        memory=memory, moment=moment, certain=certain, allowance=free, reason=reason, notes=(*sourced, *counted.notes, *notes),
     )  # fmt: skip
 
 
-def _layout(q: Mapping[str, Any]) -> Layout:
+def _placed(q: Mapping[str, Any]) -> tuple[Layout, int]:
+    """Who shares what, and the micro-batches of a step."""
+    passes = None if q["accumulate"] is None else positive_int("accumulate", q["accumulate"])
     if q["layout"] is None:
-        return Layout(dp=positive_int("count", 1 if q["count"] is None else q["count"]))
+        return Layout(dp=positive_int("count", 1 if q["count"] is None else q["count"])), passes or 1
     layout = as_layout(q["layout"])
     if q["count"] not in (None, layout.count):
         raise ValueError(
             f"layout={q['layout']} is for {layout.count}, and count is {q['count']}: leave one of them out"
         )
-    others = [name for name in ("tp", "pp", "ep", "cp") if getattr(layout, name) > 1]
-    if others or layout.zero_stage > 1 or layout.microbatches > 1:
+    if any(getattr(layout, name) > 1 for name in ("tp", "pp", "ep", "cp")):
         raise ValueError(
-            "tracing counts replicas (dp) and shards of the optimizer's state (zero1), and does not tell when gradients and "
-            "parameters of one layer come and go: give one of these two as the layout"
+            "tracing counts replicas (dp) and what they share of a whole model (zero1, zero2, fsdp), and does not divide the "
+            "layers of an architecture that the rules do not read: leave tp, pp, ep and cp out"
         )
-    return layout
+    if passes is not None and layout.microbatches not in (1, passes):
+        raise ValueError(
+            f"accumulate={passes} and microbatches={layout.microbatches} of the layout set the same number: leave one out"
+        )
+    return layout, passes or layout.microbatches
 
 
 def _memory(counted: Counted, q: Mapping[str, Any], layout: Layout) -> tuple[Breakdown, str, int, list[str]]:
@@ -207,8 +224,8 @@ def _memory(counted: Counted, q: Mapping[str, Any], layout: Layout) -> tuple[Bre
     spec = optimizer_spec(q["optimizer"])
     if spec.foreach is None and not q["fused"]:
         notes.append(f"the temporary tensors of a step of {q['optimizer']} are not known here, and left out")
-    for shape, kind in found.trained:
-        held = shard_shape(shape, layout.shards)
+    rows = [(shard_shape(shape, layout.shards), kind) for shape, kind in found.trained]
+    for held, kind in rows if found.held is None else found.states:
         # Adapters in fp32 are their own master weights.
         states = policy.states if kind == policy.weights else kind
         state += optimizer_state_bytes(q["optimizer"], shapes=[held], precision=states).total
@@ -222,6 +239,23 @@ def _memory(counted: Counted, q: Mapping[str, Any], layout: Layout) -> tuple[Bre
     gradients = found.gradient_bytes
     step = Breakdown({**parts, "gradients": gradients, "temporary tensors": temporary}, unit="bytes")
     passes = Breakdown({**parts, "gradients, activations": found.passes_peak_bytes}, unit="bytes")
+    notes += _of_shards(layout, q["precision"])
     if step.total > passes.total:
         return step, "the optimizer's step", step.total, notes
     return passes, "both passes", step.total, notes
+
+
+def _of_shards(layout: Layout, precision: str) -> Iterator[str]:
+    """How what ranks share is counted."""
+    if layout.zero_stage == 2:
+        yield (
+            "zero2: whole gradients of a layer exist until its backward pass ends; buffers in which gradients are sent are not "
+            "counted"
+        )
+    if layout.zero_stage == 3:
+        yield (
+            "fsdp is torch's fully_shard around each layer and around the whole: gathered parameters with their buffers, and "
+            "gradients on their way to other ranks, are counted with activations"
+        )
+        if precision == "autocast":
+            yield "autocast with fsdp: parameters are gathered in bf16 and gradients reduced in fp32 (MixedPrecisionPolicy)"

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks import traced as rows
 from benchmarks import traced_files
-from cs336kit import predict
+from cs336kit import measure, predict
 from cs336kit.command import main
 from cs336kit.predict.families.fields import NotRead
 from cs336kit.predict.optimizers import optimizer_state_bytes
@@ -107,6 +107,51 @@ def test_zero1_divides_the_states_by_rows(file, capsys):
     assert found["count"] == 3 and found["memory_bytes"]["parameters"] == 4 * found["parameters"]
 
 
+def test_ranks_that_share_gradients_and_parameters(file, capsys):
+    values = rows.small("llama")
+    words = ("plan", file(values), "--modules", "transformers", "--sequence", "8", "--precision", "fp32", "--layout")
+    found = {text: answered(capsys, *words, text) for text in ("zero2=8", "fsdp=8", "fsdp=8,dp=2")}
+    held = {text: answer["memory_bytes"] for text, answer in found.items()}
+    # Every size divides by eight: a rank has an eighth of each state that is shared, and AdamW's counters of 21 parameters.
+    whole = 4 * found["fsdp=8"]["parameters"]
+    assert [each["parameters"] for each in held.values()] == [whole, whole // 8, whole // 8]
+    assert {each["optimizer state"] for each in held.values()} == {2 * whole // 8 + 4 * 21}
+    assert held["fsdp=8,dp=2"] == held["fsdp=8"]
+    assert [answer["count"] for answer in found.values()] == [8, 8, 16]
+    assert [answer["sharded"] for answer in found.values()] == [False, True, True]
+    notes = {text: " ".join(answer["notes"]) for text, answer in found.items()}
+    assert "torch's fully_shard" in notes["fsdp=8"] and "whole gradients of a layer" in notes["zero2=8"]
+    assert "fully_shard" not in notes["zero2=8"]
+
+
+def test_gradients_that_accumulate_are_there_in_later_rounds(file, capsys):
+    values = rows.small("llama")
+    words = (
+        "plan",
+        file(values),
+        "--modules",
+        "transformers",
+        "--sequence",
+        "24",
+        "--optimizer",
+        "sgd",
+        "--tokens",
+        "1B",
+    )
+    once, thrice = answered(capsys, *words), answered(capsys, *words, "--accumulate", "3")
+    assert (once["accumulate"], thrice["accumulate"]) == (1, 3) and thrice["days"] == once["days"]
+    assert thrice["traced"]["step_flops"] == 3 * once["traced"]["step_flops"]
+    config = modules.configuration(modules.read(values).values)
+    model, _ = modules.model_of(config, precision="bf16", attention="sdpa")
+    tokens = torch.zeros(1, 24, dtype=torch.long)
+    real = measure.peak_bytes(
+        lambda: [model(input_ids=tokens, labels=tokens, use_cache=False).loss.backward() for _ in range(2)]
+    )
+    assert thrice["memory_bytes"]["gradients, activations"] == real > once["memory_bytes"]["gradients, activations"]
+    other = answered(capsys, *words, "--layout", "dp=2,microbatches=3")
+    assert other["memory_bytes"] == thrice["memory_bytes"] and other["count"] == 2
+
+
 def test_checkpointing_is_no_part_of_an_mfu(file, capsys):
     words = ("plan", file(rows.small("jamba")), "--sequence", "24")
     usual, again = answered(capsys, *words), answered(capsys, *words, "--checkpointing")
@@ -149,7 +194,8 @@ def test_a_token_is_bound_by_what_is_read(file, capsys):
 
 @pytest.mark.parametrize("line, sentence", [
     ("plan FILE --find --days 3", "--days and --find cannot be counted by tracing, which this file needs: leave them out"),
-    ("plan FILE --layout fsdp=4", "tracing counts replicas (dp) and shards of the optimizer's state (zero1)"),
+    ("plan FILE --layout fsdp=4,tp=2", "tracing counts replicas (dp) and what they share of a whole model (zero1, zero2, fsdp)"),
+    ("plan FILE --layout fsdp=4,microbatches=2 --accumulate 3", "set the same number: leave one out"),
     ("plan FILE --precision fp16", "precision in fp16 cannot be counted by tracing: give bf16, mixed"),
     ("plan FILE --optimizer muon", "muon takes some of the matrices only"),
     ("plan FILE --attention flash_attention", "attention in flash_attention cannot be counted by tracing: give sdpa, eager"),
