@@ -150,7 +150,7 @@ def test_a_token_is_bound_by_what_is_read(file, capsys):
 @pytest.mark.parametrize("line, sentence", [
     ("plan FILE --find --days 3", "--days and --find cannot be counted by tracing, which this file needs: leave them out"),
     ("plan FILE --layout fsdp=4", "tracing counts replicas (dp) and shards of the optimizer's state (zero1)"),
-    ("plan FILE --precision fp16", "precision in fp16 cannot be counted by tracing: give bf16, mixed"),
+    ("plan FILE --precision mixed-fp32-gradients", "in mixed-fp32-gradients cannot be counted by tracing: give bf16, mixed"),
     ("plan FILE --optimizer muon", "muon takes some of the matrices only"),
     ("plan FILE --attention flash_attention", "attention in flash_attention cannot be counted by tracing: give sdpa, eager"),
     ("serve FILE --count 2", "--count cannot be counted by tracing"),
