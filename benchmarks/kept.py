@@ -1,6 +1,6 @@
 """`python -m benchmarks.kept`: bytes kept for the backward pass, and the peak of both passes, traced beside steps that run.
 
-Nineteen small models of as many architectures of transformers, 24 policies each: precision, attention, dropout, checkpointing.
+Nineteen small models of as many architectures of transformers, 40 policies each: precision, attention, dropout, checkpointing.
 Traced on fake tensors by `cs336plan.trace`; counted by the kit's instruments while the module runs with its own loss, without a
 cache of keys and values. Some families alone: `python -m benchmarks.kept llama mixtral`.
 """

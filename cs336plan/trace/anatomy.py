@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,12 +67,16 @@ def _experts(model: nn.Module) -> list[tuple[str, nn.Module, int]]:
 def visited(model: nn.Module, visits: dict[str, int]) -> Iterator[None]:
     """Note how many experts work on a token, which the indices say that a module of experts is given."""
 
-    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note(kind: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         indices = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor) and not t.is_floating_point()]
         if indices:
-            visits[type(module).__name__] = indices[0].shape[-1]
+            visits[kind] = indices[0].shape[-1]
 
-    hooks = [module.register_forward_pre_hook(note, with_kwargs=True) for _, module, _ in _experts(model)]
+    # By the class that it has now: while a parameter of it is adapted, it has another one.
+    hooks = [
+        module.register_forward_pre_hook(partial(note, type(module).__name__), with_kwargs=True)
+        for _, module, _ in _experts(model)
+    ]
     try:
         yield
     finally:

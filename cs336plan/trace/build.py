@@ -19,7 +19,11 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "autocast": torch.float32}
+#: Precision → the type of the weights, and the type to which autocast casts inputs of products.
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16} | dict.fromkeys(
+    ("fp32", "autocast", "autocast-fp16"), torch.float32
+)
+CASTS = {"autocast": torch.bfloat16, "autocast-fp16": torch.float16}
 #: More layers than any model has: building them would take minutes and gigabytes of Python objects.
 MOST_LAYERS = 1000
 #: What the text model of a file with more than text is called in it.

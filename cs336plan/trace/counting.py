@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cs336kit import measure
+from cs336plan.trace.build import CASTS
 from cs336plan.trace.kernels import MARK, mark
 from cs336plan.trace.result import CacheLayer
 
@@ -42,7 +43,7 @@ def ids(batch: int, length: int) -> Tensor:
 
 
 def _cast(precision: str) -> contextlib.AbstractContextManager[Any]:
-    return torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else contextlib.nullcontext()
+    return torch.autocast("cpu", CASTS[precision]) if precision in CASTS else contextlib.nullcontext()
 
 
 def passes(

@@ -30,7 +30,7 @@ class Traced:
     layers: int
     batch: int
     sequence: int
-    #: "bf16", "fp32", or "autocast" (weights in fp32, products in bf16)
+    #: "bf16", "fp16", "fp32", or "autocast" or "autocast-fp16" (weights in fp32, products in half precision)
     precision: str
     #: "eager" or "sdpa", as it was counted: some architectures have no fused attention
     attention: str

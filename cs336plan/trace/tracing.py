@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from cs336plan.trace.counting import Passes
     from cs336plan.trace.periods import Pattern
 
-PRECISIONS, ATTENTIONS = ("bf16", "fp32", "autocast"), ("eager", "sdpa")
+PRECISIONS = ("bf16", "fp32", "autocast", "fp16", "autocast-fp16")
+ATTENTIONS = ("eager", "sdpa")
 #: What is expected to take no longer is traced whole.
 WHOLE_SECONDS = 15.0
 
@@ -52,7 +53,7 @@ def traced(
 
     - `config`: the fields of a config.json, its path, or the folder that it is in. Of a file with more than text, the text
       model is counted and the rest named in `left_out`. A quantized file is counted in `precision`.
-    - `precision`: "bf16" (all of it), "fp32", or "autocast" (weights in fp32, products in bf16).
+    - `precision`: "bf16" or "fp16" (all of it), "fp32", "autocast" (weights in fp32, products in bf16) or "autocast-fp16".
     - `attention`: "sdpa" (fused) or "eager"; an architecture without fused attention is counted eager, and the result says so.
     - `checkpointing`: gradient checkpointing as the module does it, not reentrant.
     - `lora_rank`: everything is frozen, and adapters of this rank in fp32 stand beside the linear layers whose names end with

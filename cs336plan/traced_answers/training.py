@@ -18,7 +18,8 @@ from cs336plan.training.schema import KEYS, SCHEMA
 
 #: Policy of the plan → how the module is traced. Gradients have the type of their parameters there.
 PRECISIONS = {
-    "bf16": "bf16", "mixed": "bf16", "bf16-fp32-moments": "bf16", "autocast": "autocast", "fp32": "fp32",
+    "bf16": "bf16", "mixed": "bf16", "bf16-fp32-moments": "bf16", "fp16": "fp16", "autocast": "autocast",
+    "autocast-fp16": "autocast-fp16", "fp32": "fp32",
 }  # fmt: skip
 #: Options that go into such an answer, by the names that the parser gives them.
 TAKEN = {

@@ -196,7 +196,7 @@ def test_a_token_is_bound_by_what_is_read(file, capsys):
     ("plan FILE --find --days 3", "--days and --find cannot be counted by tracing, which this file needs: leave them out"),
     ("plan FILE --layout fsdp=4,tp=2", "tracing counts replicas (dp) and what they share of a whole model (zero1, zero2, fsdp)"),
     ("plan FILE --layout fsdp=4,microbatches=2 --accumulate 3", "set the same number: leave one out"),
-    ("plan FILE --precision fp16", "precision in fp16 cannot be counted by tracing: give bf16, mixed"),
+    ("plan FILE --precision mixed-fp32-gradients", "in mixed-fp32-gradients cannot be counted by tracing: give bf16, mixed"),
     ("plan FILE --optimizer muon", "muon takes some of the matrices only"),
     ("plan FILE --attention flash_attention", "attention in flash_attention cannot be counted by tracing: give sdpa, eager"),
     ("serve FILE --count 2", "--count cannot be counted by tracing"),

@@ -43,6 +43,28 @@ def test_other_policies_count_as_they_run(name, policy):
     assert rows.of(found)[:5] == real[:5]
 
 
+@pytest.mark.parametrize("policy", [
+    pytest.param({"precision": "fp16"}, id="fp16"),
+    pytest.param({"precision": "autocast-fp16", "checkpointing": True}, id="autocast-fp16", marks=pytest.mark.proof),
+])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama",
+        *(
+            pytest.param(name, marks=pytest.mark.proof)
+            for name in ("gpt2", "gemma2", "mixtral", "deepseek_v3", "mamba2")
+        ),
+    ],
+)
+def test_fp16_counts_as_it_runs_which_is_bf16_by_another_name(name, policy):
+    found, real, _ = rows.compared(name, answering=False, **policy)
+    assert rows.of(found)[:5] == real[:5]
+    half = {**policy, "precision": policy["precision"].replace("-fp16", "").replace("fp16", "bf16")}
+    other = traced(rows.small(name), batch=2, sequence=24, kernels=False, answering=False, keep=False, **half)
+    assert rows.of(other)[:5] == real[:5]
+
+
 @pytest.mark.parametrize("optimizer", ["AdamW", "SGD"])
 def test_a_step_with_its_optimizer_peaks_as_one_that_runs(optimizer):
     values = rows.small("llama") | {"vocab_size": 40}
