@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 #: What reads a clock, by the last part of its name: Python's functions, and the kit's instruments.
 CLOCKS = {"time", "perf_counter", "perf_counter_ns", "monotonic", "process_time", "timeit", "Timer"}
 CLOCKS |= {"seconds", "transfer", "bandwidth", "elapsed_time", "overlap_timeline"}
 
 
+@lru_cache(maxsize=256)  # each cell is read once more for every measured cell below it
 def parse(source: str) -> ast.Module:
     """The code of a cell; commands that only notebooks have (``!ls``, ``%%time``) become the calls that they stand for."""
     try:
@@ -18,13 +20,15 @@ def parse(source: str) -> ast.Module:
         return ast.parse(TransformerManager().transform_cell(source))
 
 
-def used(tree: ast.AST) -> set[str]:
+@lru_cache(maxsize=4096)
+def used(tree: ast.AST) -> frozenset[str]:
     """Every name and attribute that the code reads or calls, also inside functions."""
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    return names | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return frozenset(names | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)})
 
 
-def changed(tree: ast.AST) -> set[str]:
+@lru_cache(maxsize=4096)
+def changed(tree: ast.AST) -> frozenset[str]:
     """Every name that the code binds, or whose value it changes through an item, an attribute or a method."""
     found = set()
     for node in ast.walk(tree):
@@ -38,7 +42,7 @@ def changed(tree: ast.AST) -> set[str]:
             found.add(_base(node))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             found.add(_base(node.func))
-    return found - {""}
+    return frozenset(found - {""})
 
 
 def _base(node: ast.expr) -> str:
@@ -55,7 +59,7 @@ def _statements(sources: Iterable[str]) -> Iterator[ast.stmt]:
 
 def depends(verdict: str, cell: str, before: Sequence[str]) -> bool:
     """Whether the verdict uses what the cell sets or changes, itself or through a function of the cells before."""
-    about = changed(parse(cell))
+    about = {*changed(parse(cell))}
     for statement in _statements([*before, cell, verdict]):
         if isinstance(statement, ast.FunctionDef) and used(statement) & about:
             about.add(statement.name)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from cs336course import cells as kind
@@ -96,6 +97,7 @@ def core(cells: Sequence[Cell]) -> Iterator[Cell]:
         yield cell
 
 
+@lru_cache(maxsize=4096)  # the notes of each slide ask for the minutes of the whole lesson
 def words(text: str) -> int:
     """The number of words in a cell of prose; formulas, links, markup and the line of times do not count."""
     text = HEADER.sub("", kind.unfolded(text))

@@ -3,7 +3,8 @@
 import ast
 from typing import Any
 
-from cs336kit.teach.figures import Figure, named_axes, strided
+from cs336kit.teach import figures
+from cs336kit.teach.figures.style import Figure
 
 #: Elements of the largest tensor, or strip, that is still drawn.
 DRAWN = 40
@@ -68,7 +69,7 @@ def _picture(expression: str, known: dict[str, Any]) -> Figure | None:
             strip = tensor.new_empty(0).set_(tensor.untyped_storage())
             drawn = tensor.ndim in (1, 2) and max(len(strip), tensor.numel()) <= DRAWN
             view = ("tensor", tensor.shape, tensor.stride(), tensor.storage_offset())
-            return strided(strip.tolist(), [view]) if drawn else None
+            return figures.strided(strip.tolist(), [view]) if drawn else None
     return None
 
 
@@ -88,4 +89,4 @@ def _axes(call: ast.Call, pattern: str, given: list[ast.expr], known: dict[str, 
         first = tensor.new_tensor(range(len(tensor))).view(-1, *[1] * (tensor.ndim - 1)).expand_as(tensor)
         moved = eval(ast.unparse(call), {**known, name: first})
         panels = {name: (before, tensor, first), pattern: (after, result, moved)}
-    return named_axes(panels)
+    return figures.named_axes(panels)

@@ -1,6 +1,7 @@
 """Rounding against ml_dtypes, torch and gfloat, and the places where libraries differ, asserted per library."""
 
 import math
+from functools import cache
 
 import gfloat
 import gfloat.formats
@@ -23,6 +24,7 @@ saturating_torch = pytest.mark.skipif(
 )
 
 
+@cache
 def magnitudes(number_format):
     """The values of the codes from 0 to the largest finite one, and the next step above them."""
     table = [number_format.decode(code) for code in range(number_format.largest + 1)]

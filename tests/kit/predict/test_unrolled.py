@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from few import one_in
 
 from cs336kit import predict
 from tests.kit.predict.test_counted_steps import BASE, LIKE
@@ -68,10 +69,18 @@ def turns(r):
     return replace(config, **fields), options
 
 
-@pytest.mark.parametrize(
-    "draw, start", [*((drawn, n) for n in range(0, 800, 100)), *((turns, n) for n in range(0, 300, 100))]
-)
-def test_a_step_of_equal_blocks_is_that_of_each_of_them(draw, start):
+@pytest.mark.parametrize("start", one_in(8, range(0, 800, 100)))
+def test_a_step_of_equal_blocks_is_that_of_each_of_them(start):
+    check_that_equal_blocks_are_those_of_each(drawn, start)
+
+
+@pytest.mark.parametrize("start", one_in(3, range(0, 300, 100)))
+def test_a_step_of_blocks_that_take_turns_is_that_of_each_of_them(start):
+    check_that_equal_blocks_are_those_of_each(turns, start)
+
+
+def check_that_equal_blocks_are_those_of_each(draw, start):
+    """A hundred steps from a seed on."""
     compared = 0
     for seed in range(start, start + 100):
         try:

@@ -630,6 +630,11 @@ def test_an_answer_that_is_sent_brings_its_notebook_along_and_leaves_nothing(sen
 
     assert exercises.check("99.1", answer) and seen == [] and torch.get_default_dtype() == torch.float32
     assert capsys.readouterr().out == "side 2\nside 3\nside 5\n"
+
+
+@pytest.mark.proof
+def test_what_happens_in_an_answer_that_is_sent_is_a_sentence(sent, tmp_path):
+    """Each of these answers has a process of its own, which imports torch."""
     assert "line 2 of your function" in message(raises)
     assert "may not do that here" in message(lambda width, height: (tmp_path / "new").write_text("x"))
     assert "ended the process that it ran in" in message(lambda width, height: os.abort()) and not os.listdir(tmp_path)
@@ -682,20 +687,25 @@ Nested.apply(torch.ones(1, requires_grad=True), 100).backward()
 """
 
 
-def test_gradients_are_asked_for_in_a_new_process_where_a_forked_one_has_none(tmp_path):
-    """Torch refuses them in a process that was forked after its threads for backward passes had been started."""
-    answers = """
+RIGHT = """
 from cs336kit.teach import exercises
 def dropout(x, noise, p):
     print("once")
     return (x / (1 - p)).masked_fill(noise <= p, 0)
 print(exercises.check("14.4", dropout))
+"""
+WRONG = """
+from cs336kit.teach import exercises
 print(exercises.check("14.4", lambda x, noise, p: x * (noise > p)))
 def refused(x, noise, p):
     open("left", "w")
     raise RuntimeError("of another kind")
 print(exercises.check("14.4", refused))
 """
+
+
+def said_behind_threads(answers, tmp_path):
+    """What these answers get in a process in which torch has started its threads for backward passes."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CS336KIT_GUESSES": str(tmp_path / "guesses.json")}
     done = subprocess.run(
         [sys.executable, "-c", THREADS + answers],
@@ -705,8 +715,19 @@ print(exercises.check("14.4", refused))
         text=True,
         check=True,
     )
-    *printed, right, wrong, guarded = done.stdout.splitlines()
-    assert printed == ["once"] * 4 and right.startswith("14.4 passed: ") and "divide what survives" in wrong
+    return done.stdout.splitlines()
+
+
+def test_gradients_are_asked_for_in_a_new_process_where_a_forked_one_has_none(tmp_path):
+    """Torch refuses them in a process that was forked after its threads for backward passes had been started."""
+    *printed, right = said_behind_threads(RIGHT, tmp_path)
+    assert printed == ["once"] * 4 and right.startswith("14.4 passed: ")
+
+
+@pytest.mark.proof
+def test_a_new_process_for_gradients_names_mistakes_and_guards_files(tmp_path):
+    wrong, guarded = said_behind_threads(WRONG, tmp_path)
+    assert "divide what survives" in wrong
     assert "PermissionError" in guarded and not (tmp_path / "left").exists()
 
 

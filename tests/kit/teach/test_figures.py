@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import numpy
 import pytest
 import torch
+from few import one_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -252,7 +253,7 @@ def words(data):
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_a_figure_is_legible_described_small_and_the_same_every_time(name, canvas):
+def test_a_figure_is_legible_described_and_small(name, canvas):
     figure, drawn, texts = canvas(lambda: draw(name))
     arguments, options = DATA[name]
     written = " ".join(text.get_text() for text in texts)
@@ -268,10 +269,16 @@ def test_a_figure_is_legible_described_small_and_the_same_every_time(name, canva
     }
     assert {what: which for what, each in found.items() if (which := list(each))} == {}
     assert len(figure.alt) >= 40 and figure.alt.endswith(".") and figure.alt[0] == figure.alt[0].upper()
-    assert again(name).svg == figure.svg and len(figure.svg) < 150_000
+    assert len(figure.svg) < 150_000
     assert not re.search(r"<dc:date>|Matplotlib v|\bnan\b|\binf\b", figure.svg)
     root = ElementTree.fromstring(figure.svg)
     assert root.get("role") == "img" and root.get("aria-label") == root[0].text == figure.alt
+
+
+# A lesson compares every figure that it shows with the one that is stored.
+@pytest.mark.parametrize("name", one_in(9, DATA))
+def test_a_figure_is_the_same_every_time(name):
+    assert again(name).svg == draw(name).svg
 
 
 def test_the_checks_find_what_is_illegible(canvas):
@@ -382,6 +389,7 @@ def test_alt_text_of_many_bars_is_cut():
     assert "and 12 more" in figures.magnitudes(range(20), {"all": shares}, limits={}).alt
 
 
+@pytest.mark.proof
 def test_a_first_figure_writes_nothing_on_a_machine_without_a_font_cache():
     code = (
         "import torch\nfrom cs336kit import measure\nfrom cs336kit.teach import figures\n"

@@ -68,7 +68,15 @@ def test_a_function_without_a_body_gets_nothing(area, constant, points):
     assert area(lambda width, height: constant) == points
 
 
-@pytest.mark.parametrize(("at", "points", "fork"), [(2, 0, True), (6, 4, True), (-1, 6, True), (6, 4, False)])
+LOOPS = [
+    pytest.param(2, 0, True, marks=pytest.mark.proof),
+    (6, 4, True),
+    pytest.param(-1, 6, True, marks=pytest.mark.proof),
+    pytest.param(6, 4, False, marks=pytest.mark.proof),
+]
+
+
+@pytest.mark.parametrize(("at", "points", "fork"), LOOPS)
 def test_an_answer_that_loops_is_stopped_and_gets_the_cases_before(area, monkeypatch, capsys, at, points, fork):
     monkeypatch.setattr(sandbox, "LIMIT", 1)
     monkeypatch.setattr(sandbox, "_can_fork", lambda: fork)

@@ -291,6 +291,7 @@ def test_files_at_full_size_have_their_published_parameters(name):
     assert count / 1e9 == pytest.approx(published, rel=ROUNDED)
 
 
+@pytest.mark.proof
 def test_twenty_kinds_of_files_are_answered_at_full_size_and_one_of_them_here(capsys, monkeypatch):
     assert len(traced_files.FILES) >= 20
     monkeypatch.setenv(store.VARIABLE, "")

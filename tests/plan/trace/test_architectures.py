@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from few import one_in
 
 from benchmarks import traced as rows
 from cs336kit import measure
@@ -37,7 +38,7 @@ POLICIES = (
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(map(str, policy.values())))
-@pytest.mark.parametrize("name", few_first(["llama", "gemma2", "mixtral", "deepseek_v3", "mamba2", "lfm2"]))
+@pytest.mark.parametrize("name", one_in(3, ["llama", "gemma2", "mixtral", "mamba2", "deepseek_v3", "lfm2"]))
 def test_other_policies_count_as_they_run(name, policy):
     found, real, _ = rows.compared(name, answering=False, **policy)
     assert rows.of(found)[:5] == real[:5]
@@ -95,8 +96,9 @@ LLAMA = {
 @pytest.mark.parametrize("values, total", [
     (LLAMA, 70_553_706_496),
     ({"model_type": "mixtral"}, 46_702_792_704),
-    ({"model_type": "jamba"}, 51_570_323_328),
-    ({"model_type": "deepseek_v3"}, 671_026_419_200 - 58 * 256),  # the biases of the routing are buffers in transformers
+    pytest.param({"model_type": "jamba"}, 51_570_323_328, marks=pytest.mark.proof),
+    # The biases of the routing are buffers in transformers.
+    pytest.param({"model_type": "deepseek_v3"}, 671_026_419_200 - 58 * 256, marks=pytest.mark.proof),
 ])  # fmt: skip
 def test_published_counts_of_parameters(values, total):
     found = traced(values, sequence=8, answering=False, keep=False)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 import transformers.masking_utils as masks
+from few import one_in
 from torch import nn
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -84,7 +85,7 @@ def test_of_a_file_with_more_than_text_the_text_model_is_counted():
     assert found.parameters == traced(text, keep=False, **QUICK).parameters
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("tied", one_in(2, [False, True]))
 def test_a_text_model_that_has_no_head_of_its_own_gets_that_of_the_whole(tied):
     text = {name: value for name, value in TINY.items() if name != "model_type"} | {"model_type": "qwen3_vl_text"}
     vision = {"hidden_size": 32, "num_heads": 2, "depth": 1, "intermediate_size": 32, "out_hidden_size": 64}
@@ -155,10 +156,14 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path):
     assert type(torch.zeros(1)) is torch.Tensor
 
 
-def test_an_architecture_without_fused_attention_is_counted_eager():
+@pytest.mark.proof
+def test_an_architecture_without_fused_attention_is_counted():
     assert traced(
         {"model_type": "rwkv", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 50}, keep=False, **QUICK
     )
+
+
+def test_attention_that_is_not_fused_is_counted_eager():
     found = traced(TINY, keep=False, attention="eager", **QUICK)
     assert found.attention == "eager" and found.saved_bytes > traced(TINY, keep=False, **QUICK).saved_bytes
 
