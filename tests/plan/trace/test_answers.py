@@ -166,6 +166,9 @@ def test_adapters_of_a_traced_file(file, capsys):
     assert found["trainable_parameters"] == found["traced"]["components"]["adapters"]
     assert "master weights" not in held  # adapters are in fp32 already
     assert held["optimizer state"] == 8 * found["trainable_parameters"] + 4 * 2
+    # A module in bf16 has them in fp32, too, and the optimizer's two states have the type of their parameter.
+    half = answered(capsys, "plan", path, "--lora", "2", "--targets", "q_proj", "--precision", "bf16")["memory_bytes"]
+    assert half["optimizer state"] == held["optimizer state"]
     every = answered(capsys, "plan", path, "--lora", "2", "--targets", "all")
     assert every["trainable_parameters"] > found["trainable_parameters"]
 

@@ -139,6 +139,15 @@ def test_a_fallback_without_a_fake_kernel_is_named(monkeypatch):
     assert found.upper_bound and "chunk_kda of fla" in found.notes[0]
 
 
+def test_a_fallback_that_runs_for_answers_alone_makes_no_bound(monkeypatch):
+    """Mamba trains by one kernel of all, and reads a prompt by the scan alone; nothing is kept there."""
+    monkeypatch.delitem(KERNELS, "selective_scan_fn")
+    found = traced(rows.small("mamba"), sequence=4, keep=False)
+    assert not found.upper_bound and found.notes == () and found.prefill_flops
+    monkeypatch.delitem(KERNELS, "mamba_inner_fn")
+    assert traced(rows.small("mamba"), sequence=4, answering=False, keep=False).upper_bound
+
+
 def test_functions_of_packages_are_found_in_the_module_that_calls_them():
     with build.fake():
         model, _ = build.model_of(build.configuration(rows.small("bamba")), precision="bf16", attention="sdpa")
