@@ -590,7 +590,10 @@ def test_likely_seconds_add_what_products_wait_for_and_no_more():
     assert both.compute < both.likely < both.upper
     # Gradients that are summed once a step can be sent behind the last of its micro-batches alone.
     late = step_seconds(LLAMA, layout="dp=16,microbatches=4", **step)
-    assert late.likely == pytest.approx(late.compute + max(0, late.between - late.compute / 4))
+    assert late.between < late.compute / 4 and late.likely == late.compute
+    later = step_seconds(LLAMA, layout="dp=16,microbatches=4", **step | {"between_nodes": 1e9})
+    assert later.between > later.compute / 4
+    assert later.likely == pytest.approx(later.compute + later.between - later.compute / 4)
 
 
 def test_layouts_are_found_in_the_order_that_is_asked_for():

@@ -76,6 +76,11 @@ def test_gradients_weights_and_products_have_types_of_their_own():
     autocast = messages("fsdp=3", "data", precision="autocast")
     assert autocast["reduce-scatter", 3, 1, 3, 4 * 2 * TABLE_3, "backward"] == 1
     assert autocast["all-gather", 3, 1, 3, 2 * 2 * TABLE_3, "forward"] == 1
+    # The other replica has gradients of four bytes, too, though the weights have two.
+    wide = messages("fsdp=3,dp=2", "data", precision="mixed-fp32-gradients")
+    assert wide["all-gather", 3, 1, 3, 2 * 2 * TABLE_3, "forward"] == 1
+    assert wide["reduce-scatter", 3, 1, 3, 4 * 2 * TABLE_3, "backward"] == 1
+    assert wide["all-reduce", 2, 3, 6, ring(4 * TABLE_3, 2), "step"] == 1
     shared = messages("zero2=3", "data", precision="autocast")
     assert shared["all-gather", 3, 1, 3, 4 * 2 * TABLE_3, "step"] == 1
     reduced = messages("dp=3", "data", precision="autocast")
@@ -131,6 +136,9 @@ def test_ranks_that_divide_heads_sum_behind_table_attention_and_mlp():
     }  # fmt: skip
     shared = messages("tp=2,sp,zero2=2", "tp")
     assert shared["all-reduce", 2, 1, 2, 2 * 64 // 2, "step"] == 2
+    # ZeRO 1 shares optimizer state alone: each rank has whole gradients.
+    whole = messages("tp=2,sp,zero1=2", "tp")
+    assert whole["all-reduce", 2, 1, 2, 2 * 64, "step"] == 2
 
 
 def test_branches_side_by_side_have_a_sum_each():
@@ -206,6 +214,18 @@ def test_keys_and_values_travel_around_a_ring():
     }  # fmt: skip
 
 
+def test_a_mask_needs_all_keys_at_once_and_so_they_are_gathered():
+    # A window of 4 is less than 8 positions: torch's kernel takes a mask of all columns. Half of the keys come, and half of the
+    # values; of their gradients half leaves.
+    narrow, half = dataclasses.replace(LITTLE, window=4), 2 * 4 * 16 * 2
+    assert messages("cp=2", "cp", narrow) == {
+        ("all-gather", 2, 1, 2, half, "forward"): 2 * 2, ("reduce-scatter", 2, 1, 2, half, "backward"): 2 * 2,
+    }  # fmt: skip
+    # One that hides nothing is no mask.
+    wide = dataclasses.replace(LITTLE, window=8)
+    assert {kind for kind, *_ in messages("cp=2", "cp", wide)} == {"ring"}
+
+
 def test_stages_send_activations_and_the_gradients_of_a_table_that_both_have():
     found = messages("pp=2,dp=3,microbatches=5", "pp")
     assert found == {
@@ -216,6 +236,8 @@ def test_stages_send_activations_and_the_gradients_of_a_table_that_both_have():
     four = dataclasses.replace(LITTLE, layers=4)
     shared = messages("pp=4,zero2=3,microbatches=5", "pp", four, stage=3)
     assert shared["all-reduce", 2, 9, 12, ring(2 * TABLE_3, 2), "step"] == 1
+    alone = messages("pp=4,zero1=3,microbatches=5", "pp", four, stage=3)
+    assert alone["all-reduce", 2, 9, 12, ring(2 * TABLE, 2), "step"] == 1
     for layout, config in (("pp=2,zero2=2,cp=2", LITTLE), ("pp=2,zero2=2,ep=2", MIXTURE)):
         found = messages(layout, "pp", config)
         assert found["all-reduce", 2, 4, 8, ring(2 * TABLE // 4, 2), "step"] == 1

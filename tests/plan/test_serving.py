@@ -421,6 +421,24 @@ def test_attention_and_head_compute_in_bf16_beside_fp8_weights():
         assert one.compute == pytest.approx(one.flops / peak)
 
 
+@pytest.mark.parametrize(
+    ("weights", "products"),
+    [
+        # NVIDIA's datasheet of HGX B200, dense, one of eight: 9 PFLOP/s in fp4, 4.5 in fp8, 2.25 in bf16.
+        ("fp8-block", 4.5e15),
+        ("mxfp8", 4.5e15),
+        ("nvfp4", 9e15),
+        ("mxfp4", 2.25e15),
+        ("int4", 2.25e15),
+    ],
+)
+def test_matrices_compute_in_the_type_that_blackwell_has_for_them_and_the_rest_in_bf16(weights, products):
+    S = 6000
+    others = 2 * 128256 * 4096 + 2 * 32 * 4096 * S * S
+    prompt = serve(ServingQuestion(LLAMA, prompt=S, output=100, weights=weights, accelerator="b200-sxm")).prefill
+    assert prompt.compute == pytest.approx(2 * S * MATRICES / products + others / 2.25e15)
+
+
 def test_the_largest_batch_is_the_last_that_fits():
     for question in (ServingQuestion(LLAMA), ServingQuestion(LLAMA, accelerator="l4", weights="int4", cache="fp8")):
         answer = serve(question)

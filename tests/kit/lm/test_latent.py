@@ -49,7 +49,7 @@ def both(query_latent, bias):
     return theirs, ours
 
 
-@pytest.mark.parametrize(("query_latent", "bias"), [(8, False), (0, True)])
+@pytest.mark.parametrize(("query_latent", "bias"), [(8, False), (0, True), (8, True)])
 @torch.no_grad()
 def test_logits_flops_and_cache_are_those_of_transformers(query_latent, bias):
     theirs, ours = both(query_latent, bias)

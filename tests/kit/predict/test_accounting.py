@@ -462,6 +462,15 @@ def test_traffic_reads_each_weight_once_however_many_tokens_there_are():
         assert parts["mlp"] == 2 * 4 * (2 * 16 * 64 + rows * (16 + 64 + 2 * 64 + 64 + 16 + 3 * 16))
 
 
+@pytest.mark.parametrize("experts", [2, 4])
+def test_experts_read_the_rows_of_their_tokens_and_not_all_of_them(experts):
+    """24 tokens visit two experts each: 48 rows of 16 numbers and 48 weights, however many experts share them."""
+    config = TransformerConfig(**TINY, experts=experts, experts_per_token=2)
+    walked = program(config, batch=3, sequence=8, phase="forward", attention="sdpa")
+    chosen = sum(count * op.forward_bytes for op, count in walked.operations() if op.kind == "index")
+    assert chosen == 2 * (2 * 4) * 48 * (16 + 1)
+
+
 def test_unknown_names_are_refused():
     config = TransformerConfig(**TINY)
     with pytest.raises(ValueError, match=r"unknown attention 'flash'.*eager, sdpa"):

@@ -109,6 +109,15 @@ def test_known_patterns():
     assert einsum_flops("i j -> j i", i=3, j=4) == 0
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((7, 3, 4, 5), (3, 5, 6)), ((3, 4, 5), (7, 3, 5, 6)), ((2, 7, 3, 4, 5), (1, 3, 5, 6)), ((3, 4, 5), (7, 1, 5, 6))],
+)
+def test_axes_behind_dots_meet_as_torch_broadcasts_them(left, right):
+    product = torch.einsum("...ij,...jk->...ik", torch.empty(left, device="meta"), torch.empty(right, device="meta"))
+    assert einsum_flops("...ij,...jk->...ik", left, right) == 2 * product.numel() * left[-1]
+
+
 def test_letters_are_axes_unless_sizes_or_shapes_say_that_words_are():
     # A word of the caller's sizes is an axis; so are all words where one space stands, or where each shape has one axis.
     assert einsum_flops("ij,k->ij", ij=2, k=3) == 3 + 2 and einsum_flops("i,j->ij", i=2, j=3) == 6

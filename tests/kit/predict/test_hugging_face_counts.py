@@ -36,6 +36,14 @@ def test_parameters_of_every_family():
         assert predict.parameters(predict.from_hf(values)).total == architectures.parameters(values), model_type
 
 
+@pytest.mark.parametrize("query_latent", [24, None])
+@pytest.mark.parametrize("model_type", ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"])
+def test_biases_of_latent_attention(model_type, query_latent):
+    """The two latents and the output have one, and no matrix that makes heads of a latent."""
+    values = architectures.tiny(model_type) | {"attention_bias": True, "q_lora_rank": query_latent}
+    assert predict.parameters(predict.from_hf(values)).total == architectures.parameters(values)
+
+
 def test_files_that_transformers_saves_anew_say_the_same():
     """It adds what it has computed: sums of widths, and what each layer is."""
     for name, values in architectures.architectures().items():

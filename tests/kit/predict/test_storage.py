@@ -303,6 +303,10 @@ def test_modules_that_are_stored_in_other_types():
     assert {c for c, name, _ in stored(inside).stored_apart if name == "bf16"} == ATTENTION | {"mlp down"}
     tuned = {"quant_method": "auto-round", "bits": 4, "extra_config": {"model.layers.0.self_attn.q_proj": {"bits": 16}}}
     assert stored(tuned).stored_apart == (("query", "bf16", 1 / 80),)
+    # What a module does not say is as in all others. Source: vLLM, quantization/utils/gptq_utils.py, override_config.
+    for own, name in (({"bits": 8}, "int8-g32-zero"), ({"group_size": 64}, "int4-g64-zero")):
+        told = {"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {r".*\.down_proj": own}}
+        assert stored(told).stored_apart == (("mlp down", name, 1.0),)
     named = torchao("FqnToConfig")
     named["quant_type"]["default"]["_data"]["module_fqn_to_config"] = {
         "_default": {"_type": "Int4WeightOnlyConfig", "_data": {}}, "model.layers.0.mlp.up_proj": None}  # fmt: skip
