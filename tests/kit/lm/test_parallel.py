@@ -247,6 +247,19 @@ def test_what_is_frozen_stays_and_a_second_optimizer_takes_over(layout):
                 torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=2e-6)
 
 
+def test_positions_that_the_ranks_of_sp_cannot_divide_are_a_sentence():
+    *parts, _ = models(LLAMA, 3)
+    x = torch.randint(61, (2, 11))
+
+    def rank(number):
+        ranks = lm.parallelize(parts[number], "tp=2,sp")
+        for call in (lambda: ranks(x), lambda: ranks.backward(x, x)):
+            with pytest.raises(ValueError, match="sp over tp=2 does not divide a sequence of 11: the next .* 10 or 12"):
+                call()
+
+    on_threads(2, rank)
+
+
 @pytest.mark.parametrize("layout", ["dp=2", "tp=2"])
 def test_all_ranks_start_with_the_weights_of_the_first(layout):
     first, second = lm.DecoderOnly(GPT), lm.DecoderOnly(GPT)
