@@ -162,8 +162,13 @@ class Parallel(nn.Module):
             )
         return batch.chunk(count)[place]
 
+    def _check_length(self, sequence: int) -> None:
+        """Raise ValueError for more positions than the context has, or a number that the ranks of sp cannot divide."""
+        check_positions(self.config, sequence)
+        check_layout(self.config, self.layout, sequence=sequence)
+
     def forward(self, tokens: Tensor) -> Tensor:
-        check_positions(self.config, tokens.shape[1])
+        self._check_length(tokens.shape[1])
         return self.module(tokens)
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -177,7 +182,7 @@ class Parallel(nn.Module):
 
         Raises ValueError if there are gradients already: they have been reduced, and would be reduced a second time.
         """
-        check_positions(self.config, tokens.shape[1])
+        self._check_length(tokens.shape[1])
         x, y = self.mine(tokens), self.mine(targets)
         if self._own_gradients() or (self.shards is not None and self.shards.gradients()):
             raise ValueError(

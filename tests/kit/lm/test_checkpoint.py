@@ -212,6 +212,8 @@ def _changes(name, make):
             r"exp_avg of parameter 0 is torch.int64 in the file and torch.float32 in this optimizer",
         ),
         (_changes("exp_avg_sq", torch.Tensor.double), "exp_avg_sq of parameter 0 is torch.float64 in the file"),
+        (_changes("exp_avg", lambda old: old[:, :8]), rf"exp_avg of parameter 0 has shape \({V}, 8\) in the file, its parameter"),
+        (_changes("exp_avg", lambda old: old[2:]), rf"exp_avg of parameter 0 has shape \({V - 2}, 16\) in the file"),
         (_changes("step", lambda old: float("nan")), "step of parameter 0 is nan in the file, which is not a count"),
         (_changes("step", lambda old: torch.tensor(float("inf"))), r"step of parameter 0 is tensor\(inf\) in the file"),
         (_changes("step", lambda old: -1), "step of parameter 0 is -1 in the file, which is not a count"),

@@ -51,6 +51,20 @@ def test_norms_inside_of_attention_have_the_biases_that_are_predicted(change):
     assert sum(p.numel() for p in model.parameters()) == predict.parameters(config).total
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"norm_placement": "sandwich", "embedding_norm": True},
+        {"norm": "rmsnorm", "norm_bias": False, "qk_norm": "width"},
+        {"qk_norm": "head", "experts": 2, "experts_per_token": 1, "inner_norms": True},
+        {"kv_latent": 6, "query_latent": 8, "rotary_dim": 2, "inner_norms": True},
+    ],
+)
+def test_every_norm_has_the_epsilon_that_the_model_was_given(change):
+    model = lm.DecoderOnly(replace(PAPER, positions="rope", **change), norm_eps=0.5)
+    assert {module.eps for module in model.modules() if isinstance(module, lm.LayerNorm | lm.RMSNorm)} == {0.5}
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_both_attention_methods_and_checkpointing_give_the_same_gradients(config):
     x, results = tokens(config), []

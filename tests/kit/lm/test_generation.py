@@ -60,6 +60,13 @@ def test_the_distribution_is_that_of_transformers(options):
     )
 
 
+@pytest.mark.parametrize("temperature", [0, 0.7])
+def test_the_distribution_of_logits_in_bf16_is_computed_in_fp32(temperature):
+    logits = (torch.randn(20, 9, generator=torch.Generator().manual_seed(0)) * 3).bfloat16()
+    narrow, wide = (lm.probabilities(each, temperature=temperature, top_p=0.9) for each in (logits, logits.float()))
+    assert narrow.dtype == torch.float32 and torch.equal(narrow, wide)
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_top_k_keeps_as_many_tokens_in_any_number_of_rows(rows):
     logits = torch.arange(5.0).expand(rows, 5)

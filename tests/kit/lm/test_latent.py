@@ -107,6 +107,23 @@ def test_a_row_that_a_mask_hides_whole_has_no_result_beside_a_cache(kind):
 
 
 @torch.no_grad()
+def test_weights_beside_a_cache_are_dropped_in_training_alone():
+    layer, x = LatentAttention(24, 4, kv_latent=12, rotary_dim=4, head_dim=10, dropout=0.5), torch.randn(1, 6, 24)
+    mixed = []
+    layer.output.register_forward_pre_hook(lambda _, given: mixed.append(given[0]))
+
+    def last_of(layer):
+        cache = LayerCache()
+        layer(x[:, :5], cache=cache)
+        return layer(x[:, 5:], cache=cache)
+
+    torch.testing.assert_close(last_of(layer.eval()), layer(x)[:, 5:])
+    last_of(layer.train())
+    last_of(layer)
+    assert not torch.allclose(mixed[-1], mixed[-3])
+
+
+@torch.no_grad()
 def test_rotary_positions_may_turn_the_whole_head():
     module = LatentAttention(16, 4, kv_latent=5, rotary_dim=6, head_dim=6)
     x, (cosine, sine), cache = torch.randn(2, 5, 16), lm.rope_tables(5, 6), LayerCache()

@@ -247,6 +247,19 @@ def test_what_is_frozen_stays_and_a_second_optimizer_takes_over(layout):
                 torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=2e-6)
 
 
+def test_positions_that_the_ranks_of_sp_cannot_divide_are_a_sentence():
+    *parts, _ = models(LLAMA, 3)
+    x = torch.randint(61, (2, 11))
+
+    def rank(number):
+        ranks = lm.parallelize(parts[number], "tp=2,sp")
+        for call in (lambda: ranks(x), lambda: ranks.backward(x, x)):
+            with pytest.raises(ValueError, match="sp over tp=2 does not divide a sequence of 11: the next .* 10 or 12"):
+                call()
+
+    on_threads(2, rank)
+
+
 @pytest.mark.parametrize("layout", ["dp=2", "tp=2"])
 def test_all_ranks_start_with_the_weights_of_the_first(layout):
     first, second = lm.DecoderOnly(GPT), lm.DecoderOnly(GPT)
@@ -416,23 +429,24 @@ def test_a_part_of_a_model_computes_as_the_model_does(config, options):
     torch.testing.assert_close(torch.cat([first, second], dim=-1)[..., :61], expected, **tolerance)
 
 
-def test_the_loss_of_a_divided_vocabulary_survives_large_logits():
+# e to the power of 300 is infinite in fp32. With five tokens, the last of four ranks has padding alone.
+@pytest.mark.parametrize(("vocab", "ranks", "columns", "scale"), [(7, 2, 4, 300), (5, 4, 2, 1)])
+def test_the_loss_of_a_divided_vocabulary_survives_large_logits_and_padding(vocab, ranks, columns, scale):
     torch.manual_seed(0)
-    # Two ranks of four columns for seven tokens; e to the power of 300 is infinite in fp32.
-    logits, targets = 300 * torch.randn(20, 7), torch.randint(7, (20,))
-    whole = logits.clone().requires_grad_()
+    logits, targets = scale * torch.randn(20, vocab), torch.randint(vocab, (20,))
+    whole, padding = logits.clone().requires_grad_(), (0, ranks * columns - vocab)
     expected = lm.cross_entropy(whole, targets)
     (3 * expected).backward()
 
     def rank(number):
-        mine = torch.nn.functional.pad(logits, (0, 1))[:, 4 * number : 4 * number + 4].requires_grad_()
-        loss = VocabularyLoss.apply(mine, targets, Ranks(None, 2, number, sp=False), 7)
+        mine = torch.nn.functional.pad(logits, padding)[:, columns * number : columns * (number + 1)].requires_grad_()
+        loss = VocabularyLoss.apply(mine, targets, Ranks(None, ranks, number, sp=False), vocab)
         (3 * loss).backward()
         return loss.detach(), mine.grad
 
-    losses, gradients = zip(*on_threads(2, rank), strict=True)
-    assert losses[0] == losses[1] == pytest.approx(float(expected.detach()))
-    torch.testing.assert_close(torch.cat(gradients, dim=1), torch.nn.functional.pad(whole.grad, (0, 1)))
+    losses, gradients = zip(*on_threads(ranks, rank), strict=True)
+    assert len({float(loss) for loss in losses}) == 1 and losses[0] == pytest.approx(float(expected.detach()))
+    torch.testing.assert_close(torch.cat(gradients, dim=1), torch.nn.functional.pad(whole.grad, padding))
 
 
 def test_tokens_of_other_ranks_have_no_row():

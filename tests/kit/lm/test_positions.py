@@ -37,6 +37,15 @@ def test_the_first_position_is_left_alone_and_the_dtype_stays():
     assert not torch.equal(turned[1], x[1])
 
 
+def test_a_table_in_bf16_has_the_angles_of_every_position():
+    """bf16 has no 257: a position that was rounded before it is multiplied would turn as another one does."""
+    angles = torch.arange(600).double()[:, None] * torch.tensor([1, 0.01, 1, 0.01]).double()
+    for table, exact in zip(lm.rope_tables(600, 4, dtype=torch.bfloat16), (angles.cos(), angles.sin()), strict=True):
+        assert table.dtype == torch.bfloat16
+        # Rounded once, by half of the spacing below 1, and the angle before that to fp32.
+        torch.testing.assert_close(table.double(), exact, rtol=0, atol=2**-9 + 1e-4)
+
+
 def test_refuses():
     with pytest.raises(ValueError, match="head_dim=7 is odd"):
         lm.rope_tables(4, 7)

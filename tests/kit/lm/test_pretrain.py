@@ -54,6 +54,17 @@ def test_the_held_out_loss_takes_every_target_once():
     assert short == pytest.approx(each.item(), abs=1e-5)
 
 
+def test_the_held_out_loss_is_computed_in_the_precision_of_the_run():
+    torch.manual_seed(0)
+    model, row = lm.DecoderOnly(CONFIG), torch.arange(17) * 9
+    with torch.no_grad():
+        in_fp32 = functional.cross_entropy(model(row[None, :-1])[0], row[1:]).item()
+        with torch.autocast("cpu", torch.bfloat16):
+            in_bf16 = functional.cross_entropy(model(row[None, :-1])[0].float(), row[1:]).item()
+    found = held_out_loss(model, row.numpy(), sequence=16, policy=lm.precision("autocast"))
+    assert found == pytest.approx(in_bf16, abs=1e-6) and abs(found - in_fp32) > 1e-5
+
+
 @pytest.mark.parametrize(("windows", "size"), [(64, 32), (66, 22), (37, 1)])
 def test_the_held_out_loss_takes_as_many_rows_at_once_as_divide_them_up_to_32(windows, size):
     seen = []

@@ -116,14 +116,15 @@ def test_one_token_is_a_vocabulary(path):
     TokenFile.write(path, [0, 0], vocab=1).verify()
 
 
-def test_verify_knows_the_vocabulary(path):
+@pytest.mark.parametrize("token", [7, 9])
+def test_verify_knows_the_vocabulary(path, token):
     TokenFile.write(path, [5, 6], vocab=7)
     data = bytearray(path.read_bytes())
-    data[64] = 9
+    data[64] = token
     struct.pack_into("<I", data, 32, zlib.adler32(data[64:]))
     struct.pack_into("<I", data, 36, zlib.adler32(data[:36]))
     path.write_bytes(data)
-    with pytest.raises(TokenFileError, match="token 9, outside its vocabulary of 7"):
+    with pytest.raises(TokenFileError, match=f"token {token}, outside its vocabulary of 7"):
         TokenFile(path).verify()
 
 

@@ -47,6 +47,15 @@ def test_every_number_of_a_small_net_by_hand():
     assert traced.flops == 2 * product and traced.backward_flops == 3 * product
 
 
+def test_what_only_writes_in_place_is_listed_and_a_view_is_not():
+    layer, x = nn.Linear(8, 16, bias=False), torch.randn(5, 8)
+    traced = measure.program(layer, lambda: layer(x).add_(1).view(80).sum())
+    # An addition keeps nothing for backward, and here it makes nothing either.
+    assert [(op.name, op.saved_bytes, op.output_bytes) for op in traced.operations] == [
+        ("linear", 4 * 5 * 8, 4 * 5 * 16), ("add", 0, 0), ("sum", 0, 4)
+    ]  # fmt: skip
+
+
 CONFIG = {"layers": 2, "d_model": 32, "heads": 4, "vocab": 50, "context": 16}
 LLAMA = {**CONFIG, "kv_heads": 2, "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "bias": "none", "d_ff": 48}
 MODELS = {
