@@ -14,7 +14,7 @@ from cs336kit.predict.layouts import Layout, as_layout, shard_shape
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import POLICIES
 from cs336kit.predict.words import accelerators, amount, duration, folded, row, size
-from cs336plan.traced_answers.counted import Counted, File, count, refuse_others
+from cs336plan.traced_answers.counted import Counted, File, count, refuse_others, rules_of
 from cs336plan.training.answer import KEYS, SCHEMA
 
 #: Policy of the plan → how the module is traced. Gradients have the type of their parameters there.
@@ -32,7 +32,7 @@ _DEFAULTS: dict[str, Any] = {
     "tokens": None, "batch": 1, "precision": "mixed", "optimizer": "adamw", "fused": False, "attention": "sdpa",
     "checkpointing": False, "accelerator": "h100-sxm", "count": None, "memory_bytes": None, "peak_flops_per_second": None,
     "allowance": None, "mfu": 0.4, "layout": None, "lora_rank": None, "lora_targets": ("q_proj", "v_proj"),
-    "price_per_hour": None,
+    "price_per_hour": None, "device": "cuda",
 }  # fmt: skip
 #: Tokens of a sequence where none are given, unless the model takes fewer.
 _SEQUENCE = 4096
@@ -132,7 +132,7 @@ class TracedPlan:
         known = {
             **{name: q[name] for name in same}, "schema": SCHEMA, "command": "plan", "model": self.counted.file.name,
             "parameters": found.parameters.total, "active_parameters": found.active_parameters,
-            "trainable_parameters": found.trainable_parameters, "device": "cpu", "accelerator": self.chip.name,
+            "trainable_parameters": found.trainable_parameters, "device": found.device, "accelerator": self.chip.name,
             "count": self.layout.count, "layout": str(self.layout), "sharded": False, "attention": found.attention,
             "checkpointing": found.checkpointing, "peak_flops_per_second": peak_of(self.chip),
             "flops": None if q["tokens"] is None else self.flops_per_token * q["tokens"], "days": self.days,
@@ -169,7 +169,8 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
     peak, mfu = peak_of(what), fraction("mfu", q["mfu"])
     tokens = None if q["tokens"] is None else positive_number("tokens", q["tokens"])
     how = {name: q[name] for name in ("batch", "sequence", "attention", "lora_rank", "lora_targets")}
-    how |= {"precision": PRECISIONS[q["precision"]], "answering": False}
+    device, unseen = rules_of(q["device"])
+    how |= {"precision": PRECISIONS[q["precision"]], "answering": False, "device": device}
     counted = count(file, **how, checkpointing=q["checkpointing"])
     # What is computed again is no part of an MFU.
     usual = count(file, **how) if q["checkpointing"] else counted
@@ -181,7 +182,7 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
     memory, moment, certain, notes = _memory(counted, q, layout)
     return TracedPlan(
         counted=counted, asked=q, chip=what, layout=layout, step_flops=step_flops, days=days, memory=memory, moment=moment,
-        certain=certain, allowance=free, reason=reason, notes=(*sourced, *counted.notes, *notes),
+        certain=certain, allowance=free, reason=reason, notes=(*sourced, *unseen, *counted.notes, *notes),
     )  # fmt: skip
 
 
