@@ -106,7 +106,7 @@ CUDA_PIP := .venv-cuda/bin/python -m pip install --disable-pip-version-check
 	@touch $@
 
 cuda-rules: .venv-cuda/.ready ## what CUDA keeps for the backward pass, counted without a GPU (in an environment of its own)
-	.venv-cuda/bin/python -m pytest -q tests/kit/predict/test_cuda_rules.py tests/kit/predict/test_cuda_step.py
+	.venv-cuda/bin/python -m pytest -q tests/kit/predict/test_cuda_rules.py tests/kit/predict/test_cuda_step.py tests/plan/trace/test_cuda.py
 
 lint: $(READY) ## style of the code, its types, and the import rules of the rooms
 	$(PY) -m ruff check cs336kit cs336plan cs336course benchmarks tests conftest.py

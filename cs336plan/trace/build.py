@@ -172,8 +172,24 @@ def _from(config: Any, **options: Any) -> Any:
     return Headed(transformers.AutoModel.from_config(config, **options), config)
 
 
-def model_of(config: Any, *, precision: str, attention: str, checkpointing: bool = False) -> tuple[Any, str]:
+def model_of(
+    config: Any, *, precision: str, attention: str, checkpointing: bool = False, device: str = "cpu"
+) -> tuple[Any, str]:
     """transformers' module ready to train, and the attention that it took: some architectures have no fused one."""
+    with contextlib.nullcontext() if device == "cpu" else torch.device(device):
+        model, attention = _model_of(config, precision, attention)
+    model.train()
+    if checkpointing:
+        # Fake tensors have no random state on a GPU to go back to, and it is none of the bytes.
+        how = {"use_reentrant": False} | ({} if device == "cpu" else {"preserve_rng_state": False})
+        try:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
+        except ValueError as error:
+            raise ValueError(f"gradient checkpointing: {error}") from None
+    return model, attention
+
+
+def _model_of(config: Any, precision: str, attention: str) -> tuple[Any, str]:
     try:
         try:
             model = _from(config, dtype=DTYPES[precision], attn_implementation=attention)
@@ -190,12 +206,6 @@ def model_of(config: Any, *, precision: str, attention: str, checkpointing: bool
         raise ValueError(_refused(error)) from None
     except Exception as error:
         raise ValueError(_refused(error)) from None
-    model.train()
-    if checkpointing:
-        try:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        except ValueError as error:
-            raise ValueError(f"gradient checkpointing: {error}") from None
     return model, attention
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cs336kit import measure
+from cs336plan.trace import cuda, engine
 from cs336plan.trace.build import CASTS
 from cs336plan.trace.kernels import MARK, mark
 from cs336plan.trace.result import CacheLayer
@@ -38,12 +39,19 @@ class Passes:
         return max([*self.peaks.values(), *(gradients + size for size in self.again.values())])
 
 
-def ids(batch: int, length: int) -> Tensor:
-    return torch.zeros(batch, length, dtype=torch.long)
+def ids(batch: int, length: int, model: nn.Module | None = None) -> Tensor:
+    """Tokens on the device of the model."""
+    return torch.zeros(batch, length, dtype=torch.long, device=None if model is None else _device(model))
 
 
-def _cast(precision: str) -> contextlib.AbstractContextManager[Any]:
-    return torch.autocast("cpu", CASTS[precision]) if precision in CASTS else contextlib.nullcontext()
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _cast(precision: str, model: nn.Module) -> contextlib.AbstractContextManager[Any]:
+    if precision not in CASTS:
+        return contextlib.nullcontext()
+    return torch.autocast(_device(model).type, CASTS[precision])
 
 
 def passes(
@@ -61,10 +69,10 @@ def passes(
 
     `sharded`: hooks of fully_shard wait for a backward pass after each forward pass. `ends` is called after a backward pass.
     """
-    tokens = ids(batch, sequence)
+    tokens = ids(batch, sequence, model)
 
     def loss() -> Tensor:
-        with _cast(precision):
+        with _cast(precision, model):
             result: Tensor = model(input_ids=tokens, labels=tokens, use_cache=False).loss
         return result
 
@@ -86,17 +94,18 @@ def passes(
     peaks: dict[tuple[str, int], int] = {}
 
     def both() -> None:
-        peaks.update(_peaks(layers, loss))
+        peaks.update(_peaks(layers, loss, faked=cuda.on_cuda(model)))
 
     training_flops = measure.flops(both).total
     ends()
-    again = _peaks(layers, loss) if rounds > 1 else {}
+    again = _peaks(layers, loss, faked=cuda.on_cuda(model)) if rounds > 1 else {}
     model.zero_grad(set_to_none=True)
     return Passes(forward_flops, training_flops, saved, peaks, again)
 
 
-def _peaks(layers: Sequence[nn.Module], loss: Callable[[], Tensor]) -> dict[tuple[str, int], int]:
-    places = [("before", 0)]
+def _peaks(layers: Sequence[nn.Module], loss: Callable[[], Tensor], *, faked: bool) -> dict[tuple[str, int], int]:
+    """`faked`: on fake CUDA tensors, for which torch's own engine needs a driver."""
+    places, stops = [("before", 0)], dict[int, Callable[[], None]]()
 
     def at(what: str, layer: int) -> None:
         places.append((what, layer))
@@ -106,7 +115,11 @@ def _peaks(layers: Sequence[nn.Module], loss: Callable[[], Tensor]) -> dict[tupl
         def after(module: nn.Module, inputs: Any, output: Any) -> None:
             at("forward", layer + 1)
             first = output[0] if isinstance(output, (tuple, list)) else output
-            if isinstance(first, Tensor) and first.requires_grad:
+            if not isinstance(first, Tensor) or not first.requires_grad:
+                return
+            if faked and first.grad_fn is not None:
+                stops.setdefault(first.grad_fn._sequence_nr(), lambda: at("backward", layer))
+            else:
                 first.register_hook(lambda _: at("backward", layer))
 
         return after
@@ -116,9 +129,13 @@ def _peaks(layers: Sequence[nn.Module], loss: Callable[[], Tensor]) -> dict[tupl
     def both() -> None:
         if layers:
             hooks.append(layers[0].register_forward_pre_hook(lambda *_: at("forward", 0) if len(places) == 1 else None))
-        value = loss()
-        at("loss", 0)
-        value.backward()
+        with cuda.Workspaces() if faked else contextlib.nullcontext():
+            held = [loss()]
+            at("loss", 0)
+            if faked:
+                engine.backward(held, stops)
+            else:
+                held[0].backward()
 
     try:
         points = measure.memory_timeline(both)
@@ -170,7 +187,7 @@ def _answering(model: Any, precision: str) -> Iterator[None]:
     training = model.training
     model.eval()
     try:
-        with torch.no_grad(), _cast(precision):
+        with torch.no_grad(), _cast(precision, model):
             yield
     finally:
         model.train(training)
@@ -178,7 +195,7 @@ def _answering(model: Any, precision: str) -> Iterator[None]:
 
 def _prefill(model: Any, batch: int, length: int) -> dict[str, Any]:
     """What a module returns for a prompt, as `generate` asks it: logits of the last position where it can be told so."""
-    result = model(input_ids=ids(batch, length), use_cache=True, **_last_only(model))
+    result = model(input_ids=ids(batch, length, model), use_cache=True, **_last_only(model))
     return {name: result[name] for name in _CACHES if name in result and result[name] is not None}
 
 
@@ -229,5 +246,5 @@ def answering_flops(model: Any, *, batch: int, sequence: int, precision: str) ->
 
     with _answering(model, precision):
         first = measure.flops(prefill).total
-        decode = measure.flops(lambda: model(input_ids=ids(batch, 1), use_cache=True, **kept)).total
+        decode = measure.flops(lambda: model(input_ids=ids(batch, 1, model), use_cache=True, **kept)).total
     return first, decode

@@ -22,6 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
+from cs336plan.trace.cuda import on_cuda
+
 #: Chunks of linear attention in fla; selective_scan keeps the states at the end of each run of so many positions.
 DELTA_CHUNK, SCAN_RUN = 64, 2048
 
@@ -312,7 +314,7 @@ def kernels(model: nn.Module, *, fused: bool = True) -> Iterator[set[str]]:
         return run
 
     with contextlib.ExitStack() as stack:
-        if fused:
+        if fused and not on_cuda(model):  # which has its own rule
             stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", _attention))
         for (module, place), (name, package, fallback) in fallbacks(model).items():
             stand_in = KERNELS[name] if fused and name in KERNELS else noted(name, package, fallback)

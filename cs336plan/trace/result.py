@@ -35,6 +35,8 @@ class Traced:
     #: "eager" or "sdpa", as it was counted: some architectures have no fused attention
     attention: str
     checkpointing: bool
+    #: whose rules say what an operation saves: "cpu" or "cuda"
+    device: str
     #: component (embeddings, attention, mlp, experts, mixers, norms, adapters, other) → parameters, by the module's names
     components: Mapping[str, int]
     #: parameters that work on one token, None where the experts do not tell how many of them do

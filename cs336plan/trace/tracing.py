@@ -4,7 +4,7 @@ import logging as standard_logging
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("bf16", "fp32", "autocast", "fp16", "autocast-fp16")
 ATTENTIONS = ("eager", "sdpa")
+DEVICES = ("cpu", "cuda")
 #: What is expected to take no longer is traced whole.
 WHOLE_SECONDS = 15.0
 
@@ -39,6 +40,7 @@ def traced(
     precision: str = "bf16",
     attention: str = "sdpa",
     checkpointing: bool = False,
+    device: str = "cpu",
     lora_rank: int | None = None,
     lora_targets: Sequence[str] | str = ("q_proj", "v_proj"),
     layout: Layout | str | None = None,
@@ -49,13 +51,15 @@ def traced(
     progress: Progress = lambda what, share: None,
     keep: Path | bool | None = True,
 ) -> Traced:
-    """Count transformers' own module of this config.json on fake tensors, by a CPU's rules: nothing runs, nothing is loaded.
+    """Count transformers' own module of this config.json on fake tensors: nothing runs, nothing is loaded.
 
     - `config`: the fields of a config.json, its path, or the folder that it is in. Of a file with more than text, the text
       model is counted and the rest named in `left_out`. A quantized file is counted in `precision`.
     - `precision`: "bf16" or "fp16" (all of it), "fp32", "autocast" (weights in fp32, products in bf16) or "autocast-fp16".
     - `attention`: "sdpa" (fused) or "eager"; an architecture without fused attention is counted eager, and the result says so.
     - `checkpointing`: gradient checkpointing as the module does it, not reentrant.
+    - `device`: whose rules say what an operation saves, "cpu" or "cuda", which needs PyTorch's CUDA build and no GPU; what
+      is left out there, `cs336plan.trace.cuda` says. Ranks that share gradients or parameters: by a CPU's alone.
     - `lora_rank`: everything is frozen, and adapters of this rank in fp32 stand beside the linear layers whose names end with
       one of `lora_targets` ("all-linear": beside each but the head), by PEFT's rule.
     - `layout`: "zero2=8" or "fsdp=8" count one of ranks that share gradients, or parameters, too, see `cs336plan.trace.sharding`.
@@ -76,7 +80,7 @@ def traced(
     """
     positive_int("batch", batch), positive_int("sequence", sequence)
     one_of("precision", precision, PRECISIONS)
-    one_of("attention", attention, ATTENTIONS)
+    one_of("attention", attention, ATTENTIONS), one_of("device", device, DEVICES)
     boolean("checkpointing", checkpointing), boolean("kernels", kernels), boolean("answering", answering)
     boolean("accumulating", accumulating)
     shared = _shared(as_layout(layout))
@@ -86,16 +90,23 @@ def traced(
         import torch
         import transformers
 
-        from cs336plan.trace import build
+        from cs336plan.trace import build, cuda
     except ImportError as error:
         raise ValueError(
             f"to count this architecture, torch and transformers are needed, and {error.name} is missing: "
             "pip install torch transformers"
         ) from None
+    if device == "cuda" and (why := cuda.lacking()):
+        raise ValueError(why)
+    if device == "cuda" and shared.zero_stage:
+        raise ValueError(
+            f"fully_shard asks a driver for streams, so that {shared} is counted by a CPU's rules: device='cpu'"
+        )
     versions = {"torch": torch.__version__, "transformers": transformers.__version__, "cs336kit": cs336kit.__version__}
     read = build.read(config)
     options = {
         "batch": batch, "sequence": sequence, "precision": precision, "attention": attention, "checkpointing": checkpointing,
+        "device": device,
     }  # fmt: skip
     lora = (
         None
@@ -123,6 +134,7 @@ def traced(
 
             mesh = stack.enter_context(sharding.mesh_of(shared))
         stack.enter_context(build.fake())
+        stack.enter_context(cuda.rules() if device == "cuda" else nullcontext())
         counted = _Count(read.values, options, lora, stack, kernels, progress, shared, mesh, 1 + accumulating)
         found = counted.result(read, versions, answering=answering, whole=whole)
     store.save(where, name, found)
@@ -179,7 +191,7 @@ class _Count:
         self.shared, self.mesh, self.rounds = shared, mesh, rounds
         progress("building the module", 0.0)
         self.config = build.configuration(values)
-        how = {name: options[name] for name in ("precision", "attention", "checkpointing")}
+        how = {name: options[name] for name in ("precision", "attention", "checkpointing", "device")}
         with _explained(self.config.model_type):
             self.model, self.attention = build.model_of(self.config, **how)
         if lora is not None:

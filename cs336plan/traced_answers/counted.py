@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cs336kit.predict.chip import listed
 from cs336kit.predict.families.fields import IRRELEVANT, NotRead
+from cs336kit.predict.layouts import ALONE, Layout
 from cs336kit.predict.words import folded, short
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class Counted:
             line += f", {found.trainable_parameters:,} of them trained"
         yield from folded(line, indent="  ", first="")
         again = "; counted before, and kept" * self.kept
-        yield from folded(f"counted on {self.by}, by a CPU's rules{again}", indent="  ", first="")
+        rules = "CUDA's" if found.device == "cuda" else "a CPU's"
+        yield from folded(f"counted on {self.by}, by {rules} rules{again}", indent="  ", first="")
         parts = ", ".join(f"{name} {short(count)}" for name, count in found.parameters.items())
         yield from folded(f"of its parameters: {parts}", indent="    ", first="  ")
 
@@ -91,6 +93,20 @@ def refuse_others(given: Mapping[str, Any], allowed: set[str], options: Mapping[
             f"{listed(others)} cannot be counted by tracing, which this file needs: leave "
             + ("them out" if len(others) > 1 else "it out")
         )
+
+
+def rules_of(device: str, layout: Layout = ALONE) -> tuple[str, tuple[str, ...]]:
+    """The device by whose rules operations can be counted here, where those of `device` are wanted; a note if it is another."""
+    if device == "cpu" or find_spec("torch") is None:
+        return "cpu", ()
+    from cs336plan.trace import cuda
+
+    lacking = cuda.lacking()
+    if lacking is None and layout.zero_stage > 1:
+        lacking = f"on CUDA, what ranks of {layout} share cannot be counted without a GPU"
+    return (
+        ("cuda", ()) if lacking is None else ("cpu", (f"what operations save is counted by a CPU's rules: {lacking}",))
+    )
 
 
 def count(file: File, **options: Any) -> Counted:

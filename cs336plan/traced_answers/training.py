@@ -13,7 +13,7 @@ from cs336kit.predict.layouts import Layout, as_layout, shard_shape
 from cs336kit.predict.optimizers import optimizer_spec, optimizer_state_bytes, optimizer_step_bytes
 from cs336kit.predict.precision import ELEMENT_BYTES, POLICIES
 from cs336kit.predict.words import accelerators, amount, duration, folded, row, size
-from cs336plan.traced_answers.counted import Counted, File, count, refuse_others
+from cs336plan.traced_answers.counted import Counted, File, count, refuse_others, rules_of
 from cs336plan.training.schema import KEYS, SCHEMA
 
 #: Policy of the plan → how the module is traced. Gradients have the type of their parameters there.
@@ -31,7 +31,7 @@ _DEFAULTS: dict[str, Any] = {
     "tokens": None, "batch": 1, "precision": "mixed", "optimizer": "adamw", "fused": False, "attention": "sdpa",
     "checkpointing": False, "accelerator": "h100-sxm", "count": None, "memory_bytes": None, "peak_flops_per_second": None,
     "allowance": None, "mfu": 0.4, "layout": None, "lora_rank": None, "lora_targets": ("q_proj", "v_proj"),
-    "price_per_hour": None, "accumulate": None,
+    "price_per_hour": None, "accumulate": None, "device": "cuda",
 }  # fmt: skip
 #: Tokens of a sequence where none are given, unless the model takes fewer.
 _SEQUENCE = 4096
@@ -140,7 +140,7 @@ class TracedPlan:
         known = {
             **{name: q[name] for name in same}, "schema": SCHEMA, "command": "plan", "model": self.counted.file.name,
             "parameters": found.parameters.total, "active_parameters": found.active_parameters,
-            "trainable_parameters": found.trainable_parameters, "device": "cpu", "accelerator": self.chip.name,
+            "trainable_parameters": found.trainable_parameters, "device": found.device, "accelerator": self.chip.name,
             "count": self.layout.count, "layout": str(self.layout), "sharded": self.layout.zero_stage == 3,
             "accumulate": self.passes, "attention": found.attention,
             "checkpointing": found.checkpointing, "peak_flops_per_second": peak_of(self.chip),
@@ -178,7 +178,8 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
     peak, mfu = peak_of(what), fraction("mfu", q["mfu"])
     tokens = None if q["tokens"] is None else positive_number("tokens", q["tokens"])
     how = {name: q[name] for name in ("batch", "sequence", "attention", "lora_rank", "lora_targets")}
-    how |= {"precision": PRECISIONS[q["precision"]], "answering": False}
+    device, unseen = rules_of(q["device"], layout)
+    how |= {"precision": PRECISIONS[q["precision"]], "answering": False, "device": device}
     more: dict[str, Any] = {"layout": layout} if layout.zero_stage > 1 else {}
     more |= {"accumulating": True} if passes > 1 else {}
     counted = count(file, **how, **more, checkpointing=q["checkpointing"])
@@ -192,7 +193,8 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
     memory, moment, certain, notes = _memory(counted, q, layout)
     return TracedPlan(
         counted=counted, asked=q, chip=what, layout=layout, passes=passes, step_flops=passes * flops, days=days,
-        memory=memory, moment=moment, certain=certain, allowance=free, reason=reason, notes=(*sourced, *counted.notes, *notes),
+        memory=memory, moment=moment, certain=certain, allowance=free, reason=reason, 
+        notes=(*sourced, *unseen, *counted.notes, *notes),
     )  # fmt: skip
 
 

@@ -56,8 +56,8 @@ def test_a_file_that_no_rules_read_is_planned_and_served(kind, file, capsys):
     values = values_of(kind)
     with pytest.raises(NotRead):
         predict.from_hf(values)
-    real = traced(values, sequence=24, keep=False)
     plan = answered(capsys, "plan", file(values), "--sequence", "24", "--tokens", "1B", "--count", "4", "--mfu", "0.5")
+    real = traced(values, sequence=24, device=plan["device"], keep=False)
     by = plan["traced"]
     assert by["by"].startswith("transformers ") and torch.__version__ in by["by"]
     assert (plan["parameters"], plan["active_parameters"]) == (real.parameters.total, real.active_parameters)

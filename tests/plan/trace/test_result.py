@@ -6,7 +6,7 @@ from cs336plan.trace.result import Traced
 
 #: A bf16 matrix of 200 elements and one of 100 in fp32, by hand.
 TWO = Traced(
-    architecture="made up", layers=1, batch=1, sequence=1, precision="bf16", attention="sdpa", checkpointing=False,
+    architecture="made up", layers=1, batch=1, sequence=1, precision="bf16", attention="sdpa", checkpointing=False, device="cpu",
     components={"mlp": 300}, active_parameters=300, parameter_bytes=2 * 200 + 4 * 100,
     trained=(((20, 10), "bf16"), ((10, 10), "fp32")), forward_flops=0, training_flops=0, saved_bytes=0, passes_peak_bytes=0,
     cache=None, prefill_flops=None, decode_flops=None, upper_bound=False, whole=True,
