@@ -271,6 +271,7 @@ def test_without_python_make_says_what_is_missing(tmp_path, target):
     assert (tmp_path / "constraints.txt").read_text() == (ROOT / "constraints.txt").read_text()
 
 
+@pytest.mark.proof
 def test_set_up_goes_on_after_it_was_stopped_and_says_so_without_a_network(tmp_path):
     # What Ctrl-C leaves behind: an environment whose pip had not been installed yet.
     venv.create(tmp_path / ".venv", with_pip=False)
