@@ -4,9 +4,11 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 NOTEBOOKS := notebooks
-# Tests run side by side in as many processes as there are cores: from two, as some tests wait, to four, as each takes up to 2 GB.
+# Tests run side by side in as many processes as cores and memory allow, of which each takes up to 2 GB; two at least, as some
+# tests wait. A system that does not say how much memory it has is taken to have 8 GB.
 cores := $(or $(shell getconf _NPROCESSORS_ONLN 2> /dev/null),2)
-WORKERS ?= $(shell echo $$(( $(cores) < 2 ? 2 : $(cores) > 4 ? 4 : $(cores) )))
+pairs := $(or $(shell { echo $$(( $$(getconf _PHYS_PAGES) * $$(getconf PAGE_SIZE) / 2000000000 )); } 2> /dev/null),4)
+WORKERS ?= $(shell least=$$(( $(cores) < $(pairs) ? $(cores) : $(pairs) )); echo $$(( least < 2 ? 2 : least )))
 NBVAL := --nbval --nbval-current-env
 # Further options of JupyterLab.
 LAB :=

@@ -7,6 +7,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 #: File → how long each of its two tests takes.
 FILES = {"test_a.py": 0.0, "test_b.py": 0.6, "test_c.py": 0.0, "test_d.py": 0.0}
@@ -25,6 +27,7 @@ def ran(folder, *options):
     return {worker: [name for by, name in lines if by == worker] for worker, _ in lines}
 
 
+@pytest.mark.proof
 def test_the_longest_file_comes_first_also_beside_others(tmp_path):
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "conftest.py", tmp_path)

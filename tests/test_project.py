@@ -257,8 +257,23 @@ def make(folder, *targets, **environment):
 
 def without_make():
     """The environment less what the make was given that runs these tests: it hands `PYTHON=python3.12` on to every make below."""
-    given = ("PY", "PYTHON", "CPU", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL")
+    given = ("PY", "PYTHON", "CPU", "WORKERS", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL")
     return {name: value for name, value in os.environ.items() if name not in given}
+
+
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "workers"), [(1, 64, 2), (4, 64, 4), (16, 64, 16), (8, 7, 3), (8, 1, 2), (8, None, 4)]
+)
+def test_tests_run_in_as_many_processes_as_cores_and_memory_allow(tmp_path, cores, gigabytes, workers):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    pages = "exit 1" if gigabytes is None else f"echo {gigabytes * 10**9 // 4096}"
+    says = f"_NPROCESSORS_ONLN) echo {cores};; PAGE_SIZE) echo 4096;; _PHYS_PAGES) {pages};;"
+    (tools / "getconf").write_text(f"#!{shutil.which('bash')}\ncase $1 in {says} esac\n")
+    (tools / "getconf").chmod(0o755)
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    code, said = make(tmp_path, "--dry-run", "proof", PY=sys.executable, PATH=path)
+    assert code == 0 and set(re.findall(r" -n (\d+) ", said)) == {str(workers)}, said
 
 
 @pytest.mark.parametrize("target", ["setup", "constraints"])
@@ -272,6 +287,7 @@ def test_without_python_make_says_what_is_missing(tmp_path, target):
     assert (tmp_path / "constraints.txt").read_text() == (ROOT / "constraints.txt").read_text()
 
 
+@pytest.mark.proof
 def test_set_up_goes_on_after_it_was_stopped_and_says_so_without_a_network(tmp_path):
     # What Ctrl-C leaves behind: an environment whose pip had not been installed yet.
     venv.create(tmp_path / ".venv", with_pip=False)

@@ -195,6 +195,7 @@ def bare(tmp_path_factory):
     return folder / "venv" / "bin" / "python"
 
 
+@pytest.mark.proof
 def test_torch_and_numpy_are_enough_from_an_empty_directory(bare, monkeypatch, tmp_path, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(gpu.__file__).parents[1]))
@@ -377,6 +378,7 @@ def test_a_clone_of_nanogpt_is_timed_beside_the_course(monkeypatch, tmp_path):
     assert [reason.partition(":")[0] for reason in run.skipped] == ["nanoGPT's step"] * 2
 
 
+@pytest.mark.proof
 def test_the_table_of_the_gpus_is_that_of_the_records():
     said = (Path(gpu.__file__).parents[1] / "docs/gpu.md").read_text(encoding="utf-8")
     columns = [shown_of(gpu) for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")]

@@ -60,6 +60,7 @@ def lesson(tmp_path, monkeypatch):
     monkeypatch.setattr(lesson_coverage, "DATA", tmp_path / "counted" / "data")
 
 
+@pytest.mark.proof
 def test_a_lesson_counts_what_its_kernel_and_its_processes_execute(lesson):
     lesson_coverage.run([])
     found = {name: executed for name, _, executed in lesson_coverage.shares()}

@@ -311,6 +311,7 @@ def test_a_constant_has_its_own_comment_or_none():
     assert rewritten("data", "Of *x*.") == ["Of \\*x\\*."] and len(rewritten("function", inspect.getdoc(int))) > 1
 
 
+@pytest.mark.proof
 def test_a_warning_of_sphinx_is_an_error_and_the_old_site_stays(built, clone, monkeypatch):
     monkeypatch.setattr(names, "ROOMS", {"teach.explorers": "cs336kit.teach.explorers"})
     monkeypatch.setattr(site, "PAGES", clone / "pages")

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from few import one_in
 from nbformat import v4
 
 from cs336course.arithmetic import FACTORS, equations
@@ -174,11 +175,12 @@ def test_a_year_is_not_before_the_number_in_arxiv_that_stands_beside_it(proses):
     assert len(linked) > 20 and all(0 <= int(year) - 2000 - int(number) <= 3 for year, number in linked)
 
 
-def test_a_wrong_digit_is_seen(proses):
+@pytest.mark.parametrize("part", one_in(4, range(4)))
+def test_a_wrong_digit_is_seen(proses, part):
     """One digit of every number that is looked at is made wrong, in every way; at least 95 in 100 are seen."""
     seen = every = 0
     for lesson, prose in proses.items():
-        for place, text in enumerate(prose.texts):
+        for place, text in [*enumerate(prose.texts)][part::4]:
             equal = [(a, b) for a, b, true in equations(text) if true]
             for number in stated(text):
                 inside = any(a <= number.start < b for a, b in equal)

@@ -215,7 +215,7 @@ def present(components, config):
     return tuple(name for name in components if predict.parameters(config).get(name))
 
 
-@pytest.mark.parametrize("frozen", FROZEN, ids=lambda names: ", ".join(names))
+@pytest.mark.parametrize("frozen", one_in(3, FROZEN), ids=lambda names: ", ".join(names))
 def test_steps_with_frozen_components(frozen):
     r = random.Random(str(frozen))
     for precision, attention, checkpointing in r.sample(POLICIES, 4):
@@ -228,7 +228,9 @@ def test_steps_with_frozen_components(frozen):
 
 @pytest.mark.parametrize(
     "targets",
-    [("query", "value"), ("attention output",), ("mlp up", "mlp down"), ("query", "key", "value", "mlp gate")],
+    one_in(
+        3, [("query", "value"), ("attention output",), ("mlp up", "mlp down"), ("query", "key", "value", "mlp gate")]
+    ),
     ids=lambda names: ", ".join(names),
 )
 def test_steps_with_low_rank_adapters(targets):

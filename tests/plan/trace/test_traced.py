@@ -4,6 +4,7 @@ import builtins
 import inspect
 import json
 import sys
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,12 @@ TINY = rows.small("llama")
 QUICK = {"sequence": 16, "answering": False}
 
 
+@cache
+def tiny():
+    """What is counted of it; it does not change, so the tests share it."""
+    return traced(TINY, keep=False, **QUICK)
+
+
 @pytest.mark.parametrize("values, sentence", [
     ({"hidden_size": 3}, "no config.json of a model: it has no model_type"),
     ({"model_type": "nobodys", "auto_map": {"AutoConfig": "own.py"}}, r"code of its own \(auto_map\), which is never executed"),
@@ -44,7 +51,7 @@ def test_what_cannot_be_counted_is_said_in_a_sentence(values, sentence):
 
 def test_a_file_that_names_code_of_its_own_is_counted_by_that_of_transformers():
     own = {"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}}
-    assert traced({**TINY, **own}, keep=False, **QUICK) == traced(TINY, keep=False, **QUICK)
+    assert traced({**TINY, **own}, keep=False, **QUICK) == tiny()
 
 
 def test_files_and_folders(tmp_path):
@@ -56,7 +63,7 @@ def test_files_and_folders(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**TINY, "quantization_config": {"quant_method": "fp8"}}))
     found = traced(tmp_path, keep=False, **QUICK)
     assert found.notes == ("the file's quantization is left aside: weights are counted in the precision asked for",)
-    assert found.parameters == traced(TINY, keep=False, **QUICK).parameters
+    assert found.parameters == tiny().parameters
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])
@@ -170,7 +177,7 @@ def test_an_architecture_without_fused_attention_is_counted():
 
 def test_attention_that_is_not_fused_is_counted_eager():
     found = traced(TINY, keep=False, attention="eager", **QUICK)
-    assert found.attention == "eager" and found.saved_bytes > traced(TINY, keep=False, **QUICK).saved_bytes
+    assert found.attention == "eager" and found.saved_bytes > tiny().saved_bytes
 
 
 def test_results_of_the_same_file_need_no_torch(tmp_path):
@@ -224,7 +231,7 @@ def test_an_adapted_model_counts_as_it_runs():
     assert (found.forward_flops, found.training_flops, found.saved_bytes, found.passes_peak_bytes) == (
         real.forward_flops, real.training_flops, real.saved_bytes, real.peak_bytes(),
     )  # fmt: skip
-    assert found.saved_bytes < traced(TINY, keep=False, **QUICK).saved_bytes
+    assert found.saved_bytes < tiny().saved_bytes
 
 
 def test_an_adapter_adds_its_product():
