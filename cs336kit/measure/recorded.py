@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,9 @@ def records(folder: Path | None = None) -> dict[str, dict]:
     found = {}
     for path in sorted((folder or RECORDS).glob("*.json")):
         try:
-            data = json.loads(path.read_bytes())
-            check_record(data)
+            text = path.read_bytes()
+            _check(text)
+            data = json.loads(text)
             found[data["gpu"]] = data
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
@@ -117,6 +119,12 @@ def recorded(stage: str, *, gpu: str | None = None, folder: Path | None = None) 
     entry = data["stages"][stage]
     rows = tuple(Row(**{**row, "repeats": tuple(row["repeats"])}) for row in entry["rows"])
     return Stage(stage, name, data["torch"], date, tuple(entry["skipped"]), rows)
+
+
+@lru_cache(maxsize=8)
+def _check(text: bytes) -> None:
+    """Check the text of a record. That takes longer than reading it, so the same text is checked once."""
+    check_record(json.loads(text))
 
 
 def check_record(data: object) -> None:

@@ -9,8 +9,8 @@ from cs336kit.teach.exercises.core import exercise
 
 
 def _numbers_held():
-    """How many numbers all tensors hold, each storage once, and all lists of floats."""
-    held = gc.get_objects()
+    """How many numbers all young tensors hold, each storage once, and all young lists of floats."""
+    held = gc.get_objects(generation=0)
     storages = [tensor.untyped_storage() for tensor in held if type(tensor) is torch.Tensor]
     sizes = {storage.data_ptr(): storage.nbytes() // 4 for storage in storages}
     return sum(sizes.values()) + sum(
@@ -31,16 +31,30 @@ class _Pieces:
     def __iter__(self):
         if self.used:
             raise ValueError("the pieces come once, and you asked for them a second time")
-        self.used, before = True, _numbers_held()
+        self.used = True
+        return self._watched() if len(self.parts) > 20 else self._shown()
+
+    def _shown(self):
         for part in self.parts:
             shown = tuple(tensor.clone() for tensor in part)
             yield shown
             for tensor in shown:
                 tensor.fill_(-1.0)  # not NaN, which a wrong softmax makes, too
-        if len(self.parts) > 20 and _numbers_held() - before >= sum(values.numel() for _, values in self.parts):
-            raise ValueError(
-                "after the last piece you still hold all of them, or copies. Keep none, only the three things"
-            )
+
+    def _watched(self):
+        # What is made meanwhile stays young, so that nobody has to look through all that torch has brought.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            before = _numbers_held()
+            yield from self._shown()
+            if _numbers_held() - before >= sum(values.numel() for _, values in self.parts):
+                raise ValueError(
+                    "after the last piece you still hold all of them, or copies. Keep none, only the three things"
+                )
+        finally:
+            if collects:
+                gc.enable()
 
 
 def _pieces(size, *sizes, h=8):
