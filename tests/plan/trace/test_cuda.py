@@ -10,8 +10,10 @@ from benchmarks import traced as rows
 from cs336kit.command import main
 from cs336kit.predict import program, saved_activation_bytes
 from cs336kit.predict.hugging_face import from_hf
+from cs336kit.predict.layouts import Layout
 from cs336kit.predict.training import _walked
 from cs336plan.trace import counting, cuda, store, traced
+from cs336plan.traced_answers.counted import rules_of
 from tests.kit.predict.test_cuda_rules import MODELS, PRECISIONS, loss_on_cuda
 
 pytestmark = pytest.mark.torch
@@ -136,3 +138,25 @@ def test_a_plan_is_by_cudas_rules_unless_asked_otherwise(file, capsys):
     assert found[()]["traced"]["saved_bytes"] == expected.saved_bytes
     assert main(["plan", file, "--modules", "transformers"]) == 0
     assert "by CUDA's rules" in " ".join(capsys.readouterr().out.split())
+
+
+def test_ranks_that_share_are_counted_by_a_cpus_rules_on_every_build(monkeypatch):
+    monkeypatch.setattr(cuda, "lacking", lambda: None)
+    assert rules_of("cuda", Layout(dp=2)) == rules_of("cuda", Layout(zero1=2)) == ("cuda", ())
+    for layout in (Layout(zero2=2), Layout(fsdp=2)):
+        device, (note,) = rules_of("cuda", layout)
+        assert device == "cpu" and note.endswith(f"what ranks of {layout} share cannot be counted without a GPU")
+        with pytest.raises(ValueError, match=f"{layout} is counted by a CPU's rules"):
+            traced(rows.small("llama"), device="cuda", layout=layout, keep=False)
+
+
+@needs_cuda
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_later_round_has_the_gradients_of_the_first_beside_it(device):
+    once, often = (
+        traced(rows.small("llama"), device=device, accumulating=a, answering=False, keep=False, **SIZE)
+        for a in (False, True)
+    )
+    assert once.saved_bytes == often.saved_bytes
+    # A new gradient is added to the old one as soon as it is there.
+    assert once.passes_peak_bytes < often.passes_peak_bytes <= once.passes_peak_bytes + once.gradient_bytes
