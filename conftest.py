@@ -29,10 +29,10 @@ if isinstance(sys.__stdout__, io.TextIOWrapper):
 os.environ.pop("JPY_SESSION_NAME", None)
 
 if find_spec("hypothesis"):
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
     # The same examples in every run, and no deadline: a slow machine is not a wrong answer.
-    settings.register_profile("course", deadline=None, derandomize=True)
+    settings.register_profile("course", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     # `make fuzz`: others in every run, and many.
     settings.register_profile("fuzz", deadline=None, max_examples=int(os.environ.get("EXAMPLES", 2000)))
     settings.load_profile("course")
