@@ -414,7 +414,9 @@ def test_what_a_text_points_to_is_the_nearest_output_on_that_side(said, so):
     assert any(f"speaks of {said}, and there the next output is none" in problem for problem in found) != so
 
 
-@pytest.mark.parametrize("ratio, near", [("0.79", False), ("0.81", True), ("1.24", True), ("1.26", False), ("-1.00", False)])
+@pytest.mark.parametrize(
+    "ratio, near", [("0.79", False), ("0.81", True), ("1.24", True), ("1.26", False), ("-1.00", False)]
+)
 def test_what_is_compared_is_within_a_quarter_either_way(ratio, near):
     table = f"what   predicted   measured   ratio\nbytes read    100    {ratio}\n"
     output = nbformat.v4.new_output("stream", text=table)

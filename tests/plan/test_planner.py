@@ -286,7 +286,9 @@ def test_the_lower_bound_of_a_step_leaves_out_what_a_causal_mask_hides():
     assert short.causal.lower < short.seconds.lower
 
 
-@pytest.mark.parametrize("how", [{}, {"fused": True}, {"optimizer": "sgd"}, {"precision": "bf16"}, {"product_rate": 0.5}])
+@pytest.mark.parametrize(
+    "how", [{}, {"fused": True}, {"optimizer": "sgd"}, {"precision": "bf16"}, {"product_rate": 0.5}]
+)
 def test_layouts_that_are_found_have_the_bounds_and_bytes_of_their_own_answers(how):
     question = Question(MODELS["llama-3-8b"], count=8, sequence=512, checkpointing=True, **how)
     for one in found(plan(question), limit=2):

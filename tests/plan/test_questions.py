@@ -346,7 +346,9 @@ def test_activations_are_those_of_the_batch_and_the_sequence():
     )  # fmt: skip
     assert f"of {kept.total / 2**30:,.2f} GiB when the forward pass ends" in rows["activations"]
     # The largest five and all others are all of them, to half of the last digit of each; of 32 sequences, all are seen.
-    whole, parts = formulas(plan(Question(MODELS["gpt2"], batch=32)))["activations"].split(" GiB when the forward pass ends: ")
+    whole, parts = formulas(plan(Question(MODELS["gpt2"], batch=32)))["activations"].split(
+        " GiB when the forward pass ends: "
+    )
     terms = [float(part.rsplit(" ", 1)[1]) for part in parts.split(", ")]
     assert len(terms) == 6 and sum(terms) == pytest.approx(float(whole.rpartition(" ")[2]), abs=7 * 0.005)
     assert plan(Question(1e9)).recomputed == 0

@@ -55,7 +55,9 @@ def test_windows_in_a_pattern_of_two_layers_and_a_rest():
 
 def test_answers_of_many_layers_take_the_flops_of_a_count_by_hand():
     """Two prompts of 24 tokens and a token after each: matrices, two products with all keys, the head at the last position."""
-    found = traced({"model_type": "qwen2", "num_hidden_layers": 12, **NARROW}, keep=False, whole=False, sequence=24, batch=2)
+    found = traced(
+        {"model_type": "qwen2", "num_hidden_layers": 12, **NARROW}, keep=False, whole=False, sequence=24, batch=2
+    )
     assert not found.whole
     matrices, head = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 80, 32 * 300
     assert found.prefill_flops == 2 * (12 * (2 * 24 * matrices + 2 * 2 * 24 * 24 * 32) + 2 * head)
