@@ -214,18 +214,6 @@ def test_keys_and_values_travel_around_a_ring():
     }  # fmt: skip
 
 
-def test_a_mask_needs_all_keys_at_once_and_so_they_are_gathered():
-    # A window of 4 is less than 8 positions: torch's kernel takes a mask of all columns. Half of the keys come, and half of the
-    # values; of their gradients half leaves.
-    narrow, half = dataclasses.replace(LITTLE, window=4), 2 * 4 * 16 * 2
-    assert messages("cp=2", "cp", narrow) == {
-        ("all-gather", 2, 1, 2, half, "forward"): 2 * 2, ("reduce-scatter", 2, 1, 2, half, "backward"): 2 * 2,
-    }  # fmt: skip
-    # One that hides nothing is no mask.
-    wide = dataclasses.replace(LITTLE, window=8)
-    assert {kind for kind, *_ in messages("cp=2", "cp", wide)} == {"ring"}
-
-
 def test_stages_send_activations_and_the_gradients_of_a_table_that_both_have():
     found = messages("pp=2,dp=3,microbatches=5", "pp")
     assert found == {
