@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from cs336kit import lm
-from cs336kit.lm.layers import MLP
+from cs336kit.lm.layers import ACTIVATIONS, MLP
 
 pytestmark = pytest.mark.torch
 
@@ -42,6 +42,26 @@ def test_swiglu(bias):
     x = torch.randn(2, 3, 4)
     close(module(x), module.down(lm.silu(module.gate(x)) * module.up(x)))
     assert sum(p.numel() for p in module.parameters()) == 3 * 40 + 24 * bias
+
+
+#: Name of an MLP → what transformers calls its activation, and whether it has a gate.
+OF_TRANSFORMERS = {
+    "gelu": ("gelu", False), "gelu_tanh": ("gelu_pytorch_tanh", False), "gelu_new": ("gelu_new", False), "relu": ("relu", False),
+    "relu2": ("relu2", False), "silu": ("silu", False), "swiglu": ("silu", True), "geglu": ("gelu", True),
+    "geglu_tanh": ("gelu_pytorch_tanh", True), "geglu_new": ("gelu_new", True), "reglu": ("relu", True),
+    "relu2glu": ("relu2", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_the_activation_of_every_mlp_is_that_of_transformers(kind):
+    from transformers.activations import ACT2FN
+
+    name, gated = OF_TRANSFORMERS[kind]
+    module, act = MLP(4, 10, kind=kind, dtype=torch.float64), ACT2FN[name]
+    x = torch.randn(50, 4, dtype=torch.float64) * 3
+    z = act(module.gate(x)) * module.up(x) if gated else act(module.up(x))
+    close(module(x), module.down(z))
 
 
 @pytest.mark.parametrize("make", [lm.GELUMLP, lm.SwiGLU])

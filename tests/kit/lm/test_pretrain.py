@@ -148,6 +148,14 @@ def test_the_command_writes_the_run(tmp_path, capsys, flushed):
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_the_ranks_of_torchrun_the_first_speaks_and_writes(tmp_path, capsys, monkeypatch, rank):
+    monkeypatch.setenv("RANK", str(rank))
+    assert main([*COMMAND, "--steps", "1", "--out", str(tmp_path / "run.json")]) == 0
+    assert "held out" in capsys.readouterr().out if rank == 0 else not capsys.readouterr().out
+    assert (tmp_path / "run.json").exists() == (rank == 0)
+
+
 def test_a_text_of_ones_own(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("ab" * 500)

@@ -7,6 +7,7 @@ import math
 import operator
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -300,13 +301,22 @@ def test_in_this_process_the_checker_is_put_back(monkeypatch):
 
 def test_an_answer_cannot_delete_write_or_start_anything(tmp_path):
     (tmp_path / "kept").write_text("kept")
+    before = (tmp_path / "kept").stat()
     actions = {
         "remove": lambda: os.remove(tmp_path / "kept"),
         "open": lambda: (tmp_path / "kept").write_text("lost"),
         "open a descriptor": lambda: os.open(tmp_path / "new", os.O_CREAT | os.O_WRONLY),
         "rename": lambda: os.replace(tmp_path / "kept", tmp_path / "moved"),
         "rmdir": lambda: os.rmdir(tmp_path),
+        "mkdir": lambda: os.mkdir(tmp_path / "new"),
+        "link": lambda: os.link(tmp_path / "kept", tmp_path / "new"),
+        "symlink": lambda: os.symlink(tmp_path / "kept", tmp_path / "new"),
+        "cut": lambda: os.truncate(tmp_path / "kept", 0),
+        "permissions": lambda: os.chmod(tmp_path / "kept", 0o777),
+        "time": lambda: os.utime(tmp_path / "kept", (0, 0)),
         "system": lambda: os.system(f"rm {tmp_path / 'kept'}"),
+        "program": lambda: subprocess.Popen([sys.executable, "-c", ""]),
+        "connect": lambda: socket.create_connection(("127.0.0.1", 9)),
         "kill": lambda: os.kill(os.getppid(), signal.SIGTERM),
         "another language": lambda: ctypes.CDLL(None).fork(),
         "save": lambda: torch.save(torch.ones(2), tmp_path / "saved"),
@@ -314,6 +324,8 @@ def test_an_answer_cannot_delete_write_or_start_anything(tmp_path):
     for name, action in actions.items():
         text = message(lambda width, height, action=action: action())
         assert "raised" in text and "may not do that here" in text, (name, text)
+    after = (tmp_path / "kept").stat()
+    assert (after.st_mode, after.st_mtime) == (before.st_mode, before.st_mtime)
     assert os.listdir(tmp_path) == ["kept"] and (tmp_path / "kept").read_text() == "kept"
 
 
