@@ -38,7 +38,7 @@ POLICIES = (
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(map(str, policy.values())))
-@pytest.mark.parametrize("name", one_in(3, ["llama", "gemma2", "mixtral", "mamba2", "deepseek_v3", "lfm2"]))
+@pytest.mark.parametrize("name", one_in(6, ["llama", "gemma2", "mixtral", "mamba2", "deepseek_v3", "lfm2"]))
 def test_other_policies_count_as_they_run(name, policy):
     found, real, _ = rows.compared(name, answering=False, **policy)
     assert rows.of(found)[:5] == real[:5]
