@@ -249,6 +249,7 @@ def test_a_leaked_path_is_seen_in_prose_too(tmp_path):
     )
 
 
+@pytest.mark.proof
 def test_where_there_is_cuda_a_gpu_cell_runs_and_is_not_compared(notebook, tmp_path):
     notebook = copy.deepcopy(notebook)
     runs, fails, other = (copy.deepcopy(cell(notebook, "text")) for _ in range(3))

@@ -282,6 +282,7 @@ def test_the_best_of_several_starts_is_taken():
         assert scaling._polished(runs(law), starts) == pytest.approx(true, rel=1e-3)
 
 
+@pytest.mark.proof
 def test_another_rounding_of_the_losses_is_no_other_law():
     """A bottom that is flat is gone down to its end: else the last digits, which processors compute unlike, choose a place."""
     recorded = lm.recorded_sweep().runs

@@ -134,9 +134,9 @@ def test_a_decay_for_each_key_is_kept_with_its_sums_and_the_scores():
 
 
 def test_a_fallback_without_a_fake_kernel_is_named(monkeypatch):
-    monkeypatch.delitem(KERNELS, "chunk_kda")
-    found = traced(rows.small("kimi_linear"), sequence=16, answering=False, keep=False)
-    assert found.upper_bound and "chunk_kda of fla" in found.notes[0]
+    monkeypatch.delitem(KERNELS, "causal_conv1d_fn")
+    found = traced(rows.small("lfm2"), sequence=16, answering=False, keep=False)
+    assert found.upper_bound and "causal_conv1d_fn of causal_conv1d" in found.notes[0]
 
 
 def test_a_fallback_that_runs_for_answers_alone_makes_no_bound(monkeypatch):
