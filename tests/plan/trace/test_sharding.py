@@ -119,20 +119,19 @@ def test_a_rank_of_fully_shard_is_traced_as_it_runs(name):
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("layout", ["zero2=4", "fsdp=4"])
-@pytest.mark.parametrize("kind", ["qwen2", "gemma2"])
-def test_layers_that_repeat_are_those_of_all(kind, layout, checkpointing):
-    values = small(kind) | {"num_hidden_layers": {"qwen2": 12, "gemma2": 17}[kind], "tie_word_embeddings": False}
+@pytest.mark.parametrize("size", [(1, 8), (4, 32)])  # parameters or activations are most of the peak
+@pytest.mark.parametrize(("kind", "layers", "layout", "checkpointing"), [
+    ("qwen2", 9, "zero2=4", False), ("qwen2", 9, "zero2=4", True), ("qwen2", 9, "fsdp=4", False), ("qwen2", 9, "fsdp=4", True),
+    # Eight periods of a layer with a window and one without, and one more.
+    ("gemma2", 17, "fsdp=4", True),
+])  # fmt: skip
+def test_layers_that_repeat_are_those_of_all(kind, layers, layout, checkpointing, size):
+    values = small(kind) | {"num_hidden_layers": layers, "tie_word_embeddings": False}
     values.pop("layer_types", None)
     options = {
-        "layout": layout,
-        "checkpointing": checkpointing,
-        "accumulating": True,
-        "answering": False,
-        "keep": False,
-    }
-    for sizes in (STEP, {"batch": 4, "sequence": 32}):
-        whole, other = (traced(values, whole=each, **options, **sizes) for each in (True, False))
-        assert whole.whole and not other.whole
-        assert dataclasses.replace(other, whole=True) == whole
+        "layout": layout, "checkpointing": checkpointing, "accumulating": True, "answering": False, "keep": False,
+        "batch": size[0], "sequence": size[1],
+    }  # fmt: skip
+    whole, other = (traced(values, whole=each, **options) for each in (True, False))
+    assert whole.whole and not other.whole
+    assert dataclasses.replace(other, whole=True) == whole
