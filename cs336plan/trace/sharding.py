@@ -101,7 +101,7 @@ def _scattered(model: nn.Module, layers: Sequence[nn.Module], layout: Layout) ->
             if parameter.grad is not None:
                 parameter.grad = None
                 if parameter not in rows:
-                    rows[parameter] = torch.empty(held(parameter.shape, layout), dtype=parameter.dtype)
+                    rows[parameter] = parameter.new_empty(held(parameter.shape, layout))
 
     def before(layer: nn.Module, inputs: Any, named: dict[str, Any]) -> None:
         first = next((t for t in (*inputs, *named.values()) if isinstance(t, Tensor) and t.requires_grad), None)
