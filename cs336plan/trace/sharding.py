@@ -42,7 +42,7 @@ def held(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
 
 @contextmanager
 def mesh_of(layout: Layout) -> Iterator[DeviceMesh | None]:
-    """The ranks that share parameters, of which this process is the first; None where nobody does. Not on fake tensors."""
+    """Replicas × ranks that share parameters, of which this process is the first; None where nobody does. Not on fake tensors."""
     if layout.zero_stage < 3:
         yield None
         return
@@ -50,8 +50,9 @@ def mesh_of(layout: Layout) -> Iterator[DeviceMesh | None]:
         raise ValueError(
             f"this process belongs to a process group, beside which {layout} cannot be counted: use another process"
         )
-    with fake_ranks(layout.shards):
-        yield init_device_mesh("cpu", (layout.shards,))
+    sizes = (layout.dp, layout.shards) if layout.dp > 1 else (layout.shards,)
+    with fake_ranks(prod(sizes)):
+        yield init_device_mesh("cpu", sizes, mesh_dim_names=("replicas", "shards")[-len(sizes) :])
 
 
 def passes(
@@ -85,7 +86,7 @@ def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, preci
     mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     how: dict[str, Any] = {
         "mesh": mesh, "mp_policy": mixed if precision == "autocast" else MixedPrecisionPolicy(),
-        "shard_placement_fn": lambda parameter: Shard(axis(parameter.shape, mesh.size())),
+        "shard_placement_fn": lambda parameter: Shard(axis(parameter.shape, mesh.size(-1))),
     }  # fmt: skip
     for part in (*layers, model):
         fully_shard(part, **how)

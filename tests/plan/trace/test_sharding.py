@@ -104,6 +104,18 @@ def test_a_process_that_belongs_to_a_group_is_told():
         traced(small("llama"), layout="fsdp=2", keep=False)
 
 
+def test_replicas_of_shards_hold_more_where_gradients_accumulate():
+    values = small("llama")
+    once, twice = (
+        {text: traced(values, layout=text, accumulating=again, answering=False, keep=False, **STEP) for text in texts}
+        for again, texts in ((False, ("fsdp=2",)), (True, ("fsdp=2", "dp=4,fsdp=2")))
+    )
+    first, gradients = once["fsdp=2"].passes_peak_bytes, once["fsdp=2"].gradient_bytes
+    # What is all-reduced is a gradient in a first round, and stands beside it in all others.
+    assert first < twice["fsdp=2"].passes_peak_bytes < twice["dp=4,fsdp=2"].passes_peak_bytes == first + gradients
+    assert twice["dp=4,fsdp=2"].layout == "dp=2,fsdp=2"
+
+
 @pytest.mark.parametrize("layout", ["tp=2", "pp=2", "ep=2", "cp=2,fsdp=2"])
 def test_layouts_that_divide_layers_are_refused(layout):
     with pytest.raises(ValueError, match="tracing counts replicas"):
