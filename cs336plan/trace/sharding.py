@@ -1,7 +1,8 @@
 """What one rank holds where ranks share gradients (ZeRO 2) or parameters, too (ZeRO 3, torch's fully_shard).
 
 ZeRO 3 is torch's own `fully_shard` around each layer and around the whole, beside a process group that answers at once without
-sending: what it gathers, copies, reduces and keeps for a while is what it does on real ranks. ZeRO 2 has no such function in
+sending: what it gathers, copies, reduces and keeps for a while is what it does on real ranks (`benchmarks.sharded`). With the
+`fsdp_plan` of transformers, embeddings and head are groups of their own, which is not counted. ZeRO 2 has no such function in
 torch: as `predict` counts it, whole gradients of a layer exist until its backward pass ends, those outside the layers until the
 end of the step's, and then this rank's rows of them. The rank is the first one, which has most where rows do not divide.
 """
