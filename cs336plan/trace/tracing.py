@@ -221,7 +221,7 @@ class _Count:
             components=parts, active_parameters=active(self.model, self.visits, parts),
             parameter_bytes=parameter_bytes, trained=trained(self.model),
             forward_flops=passes.forward_flops, training_flops=passes.training_flops, saved_bytes=passes.saved_bytes,
-            passes_peak_bytes=passes.peak_bytes(gradients), cache=cache, prefill_flops=prefill, decode_flops=decode,
+            passes_peak_bytes=passes.peak_of_rounds(gradients), cache=cache, prefill_flops=prefill, decode_flops=decode,
             upper_bound=bool(upper), whole=self.pattern is None, notes=(*read.notes, *self.notes), left_out=read.left_out,
             versions=versions, layout=str(self.shared), held=held, accumulating=self.rounds > 1,
         )  # fmt: skip

@@ -58,7 +58,7 @@ def test_what_ranks_share_means_the_same_here_and_in_predict(layout):
             sharding.shard(model.decoder, blocks, mesh, "fp32")
             assert held == sum(local(p).nbytes for p in model.parameters())
             found = counting.passes(model, blocks, sharded=True, **options)
-    assert [found.peak_bytes(), found.peak_bytes(held)] == ruled(config, layout)
+    assert [found.peak_bytes, found.peak_of_rounds(held)] == ruled(config, layout)
 
 
 def test_experts_are_divided_where_the_shard_is_smaller():
