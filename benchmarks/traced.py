@@ -123,7 +123,7 @@ def ran(values: dict[str, Any], *, inference: bool = True, **policy: Any) -> Rea
             except ValueError:
                 cache = None
             prefill, decode = counting.answering_flops(model, batch=BATCH, sequence=SEQUENCE, precision=precision)
-    numbers = found.forward_flops, found.training_flops, found.saved_bytes, found.peak_bytes()
+    numbers = found.forward_flops, found.training_flops, found.saved_bytes, found.peak_bytes
     return Real(sum(p.numel() for p in model.parameters()), *numbers, cache, prefill, decode)
 
 

@@ -34,9 +34,13 @@ class Passes:
     #: the same of a later round of a step, which finds gradients and counts what is alive beside them; {}: not counted
     again: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
-    def peak_bytes(self, gradients: int = 0) -> int:
-        """The most of any round; `gradients`: bytes of those that a later round finds."""
-        return max([*self.peaks.values(), *(gradients + size for size in self.again.values())])
+    @property
+    def peak_bytes(self) -> int:
+        return max(self.peaks.values())
+
+    def peak_of_rounds(self, gradients: int) -> int:
+        """The most of any round; `gradients`: bytes of those that a later one finds."""
+        return max([self.peak_bytes, *(gradients + size for size in self.again.values())])
 
 
 def ids(batch: int, length: int, model: nn.Module | None = None) -> Tensor:

@@ -1,7 +1,8 @@
 """What one rank holds where ranks share gradients (ZeRO 2) or parameters, too (ZeRO 3, torch's fully_shard).
 
 ZeRO 3 is torch's own `fully_shard` around each layer and around the whole, beside a process group that answers at once without
-sending: what it gathers, copies, reduces and keeps for a while is what it does on real ranks. ZeRO 2 has no such function in
+sending: what it gathers, copies, reduces and keeps for a while is what it does on real ranks (`benchmarks.sharded`). With the
+`fsdp_plan` of transformers, embeddings and head are groups of their own, which is not counted. ZeRO 2 has no such function in
 torch: as `predict` counts it, whole gradients of a layer exist until its backward pass ends, those outside the layers until the
 end of the step's, and then this rank's rows of them. The rank is the first one, which has most where rows do not divide.
 """
@@ -42,7 +43,7 @@ def held(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
 
 @contextmanager
 def mesh_of(layout: Layout) -> Iterator[DeviceMesh | None]:
-    """The ranks that share parameters, of which this process is the first; None where nobody does. Not on fake tensors."""
+    """Replicas × ranks that share parameters, of which this process is the first; None where nobody does. Not on fake tensors."""
     if layout.zero_stage < 3:
         yield None
         return
@@ -50,8 +51,9 @@ def mesh_of(layout: Layout) -> Iterator[DeviceMesh | None]:
         raise ValueError(
             f"this process belongs to a process group, beside which {layout} cannot be counted: use another process"
         )
-    with fake_ranks(layout.shards):
-        yield init_device_mesh("cpu", (layout.shards,))
+    sizes = (layout.dp, layout.shards) if layout.dp > 1 else (layout.shards,)
+    with fake_ranks(prod(sizes)):
+        yield init_device_mesh("cpu", sizes, mesh_dim_names=("replicas", "shards")[-len(sizes) :])
 
 
 def passes(
@@ -85,7 +87,7 @@ def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, preci
     mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     how: dict[str, Any] = {
         "mesh": mesh, "mp_policy": mixed if precision == "autocast" else MixedPrecisionPolicy(),
-        "shard_placement_fn": lambda parameter: Shard(axis(parameter.shape, mesh.size())),
+        "shard_placement_fn": lambda parameter: Shard(axis(parameter.shape, mesh.size(-1))),
     }  # fmt: skip
     for part in (*layers, model):
         fully_shard(part, **how)
@@ -101,7 +103,7 @@ def _scattered(model: nn.Module, layers: Sequence[nn.Module], layout: Layout) ->
             if parameter.grad is not None:
                 parameter.grad = None
                 if parameter not in rows:
-                    rows[parameter] = torch.empty(held(parameter.shape, layout), dtype=parameter.dtype)
+                    rows[parameter] = parameter.new_empty(held(parameter.shape, layout))
 
     def before(layer: nn.Module, inputs: Any, named: dict[str, Any]) -> None:
         first = next((t for t in (*inputs, *named.values()) if isinstance(t, Tensor) and t.requires_grad), None)

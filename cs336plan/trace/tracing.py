@@ -63,7 +63,8 @@ def traced(
     - `lora_rank`: everything is frozen, and adapters of this rank in fp32 stand beside the linear layers whose names end with
       one of `lora_targets` ("all-linear": beside each but the head), by PEFT's rule.
     - `layout`: "zero2=8" or "fsdp=8" count one of ranks that share gradients, or parameters, too, see `cs336plan.trace.sharding`.
-      Replicas (dp) and shards of the optimizer's state (zero1) change nothing here; all else is refused.
+      Replicas (dp, unless fsdp and `accumulating`) and shards of the optimizer's state (zero1) change nothing here; all else
+      is refused.
     - `accumulating`: the peak is also that of rounds of a step that find gradients (gradient accumulation).
     - `kernels`: fake kernels in place of fallbacks (mamba-ssm, causal-conv1d, fla), see `cs336plan.trace.kernels`. Where
       there is none for a fallback, or with False, the fallback is counted and the result is an upper bound.
@@ -83,7 +84,7 @@ def traced(
     one_of("attention", attention, ATTENTIONS), one_of("device", device, DEVICES)
     boolean("checkpointing", checkpointing), boolean("kernels", kernels), boolean("answering", answering)
     boolean("accumulating", accumulating)
-    shared = _shared(as_layout(layout))
+    shared = _shared(as_layout(layout), accumulating)
     if lora_rank is not None:
         positive_int("lora_rank", lora_rank)
     try:
@@ -141,11 +142,15 @@ def traced(
     return found
 
 
-def _shared(layout: Layout) -> Layout:
-    """Of a layout, what a rank's passes depend on; ValueError for one that tracing does not count."""
+def _shared(layout: Layout, accumulating: bool) -> Layout:
+    """Of a layout, what a rank's passes depend on; ValueError for one that tracing does not count.
+
+    Replicas of shards matter where gradients accumulate: torch then keeps what it has all-reduced beside the sum. Two are enough.
+    """
     if any(getattr(layout, name) > 1 for name in ("tp", "pp", "ep", "cp")):
         raise ValueError(f"tracing counts replicas (dp) and what they share (zero1, zero2, fsdp), and not {layout}")
-    return Layout(zero2=layout.zero2, fsdp=layout.fsdp)
+    replicas = 2 if accumulating and layout.dp > 1 and layout.zero_stage == 3 else 1
+    return Layout(dp=replicas, zero2=layout.zero2, fsdp=layout.fsdp)
 
 
 @contextmanager
@@ -229,7 +234,7 @@ class _Count:
             components=parts, active_parameters=active(self.model, self.visits, parts),
             parameter_bytes=parameter_bytes, trained=trained(self.model),
             forward_flops=passes.forward_flops, training_flops=passes.training_flops, saved_bytes=passes.saved_bytes,
-            passes_peak_bytes=passes.peak_bytes(gradients), cache=cache, prefill_flops=prefill, decode_flops=decode,
+            passes_peak_bytes=passes.peak_of_rounds(gradients), cache=cache, prefill_flops=prefill, decode_flops=decode,
             upper_bound=bool(upper), whole=self.pattern is None, notes=(*read.notes, *self.notes), left_out=read.left_out,
             versions=versions, layout=str(self.shared), held=held, accumulating=self.rounds > 1,
         )  # fmt: skip
