@@ -61,9 +61,11 @@ def _of_python(node: Any, gradients: list[Tensor | None]) -> list[Tensor | None]
 
 def _summed(gradients: list[Tensor], shape: Sequence[int]) -> Tensor:
     """The gradient that is popped from this list, summed to the shape of what has been broadcast."""
+    if not shape:
+        return gradients.pop().sum()
     before = gradients[0].dim() - len(shape)
     dims = [d for d, size in enumerate(gradients[0].shape) if d < before or (shape[d - before] == 1 and size != 1)]
-    if dims or not shape:
+    if dims:
         gradients.append(gradients.pop().sum(dims, keepdim=True))
     return gradients.pop().view(*shape) if before else gradients.pop()
 

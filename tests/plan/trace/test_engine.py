@@ -36,9 +36,10 @@ class Mixed(nn.Module):
         self.shared, self.row = nn.Linear(4, 4), nn.Parameter(torch.randn(4))
         self.column, self.wide = nn.Parameter(torch.randn(3, 1)), nn.Parameter(torch.randn(4, 6).double())
         self.other, self.unused = nn.Parameter(torch.randn(3, 4)), nn.Parameter(torch.randn(2))
+        self.single = nn.Parameter(torch.tensor(0.7))
 
     def forward(self, x):
-        y = self.shared(torch.tanh(self.shared(x))) * self.column + self.row
+        y = self.shared(torch.tanh(self.shared(x))) * self.column * self.single + self.row
         y, _ = Halved.apply(y, 0.5, self.other)
         y = y.clone()
         y[:, 1] *= 3.0
