@@ -167,7 +167,7 @@ def test_every_ci_runs_the_readme_s_command_and_nothing_else():
     # The last is what the others skip.
     assert commands == [
         "sudo make browser && make test && make proof && make test-browser",
-        "sudo make browser && make test && make test-browser",
+        "sudo make browser && make test && make proof && make test-browser",
         "make cuda-rules",
     ]
     versions = workflow["jobs"]["tests"]["strategy"]["matrix"]["python"]

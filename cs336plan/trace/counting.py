@@ -97,12 +97,14 @@ def passes(
     losses.clear()
     peaks: dict[tuple[str, int], int] = {}
 
+    faked = cuda.on_cuda(model)
+
     def both() -> None:
-        peaks.update(_peaks(layers, loss, faked=cuda.on_cuda(model)))
+        peaks.update(_peaks(layers, loss, faked=faked))
 
     training_flops = measure.flops(both).total
     ends()
-    again = _peaks(layers, loss, faked=cuda.on_cuda(model)) if rounds > 1 else {}
+    again = _peaks(layers, loss, faked=faked) if rounds > 1 else {}
     model.zero_grad(set_to_none=True)
     return Passes(forward_flops, training_flops, saved, peaks, again)
 

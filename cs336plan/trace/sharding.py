@@ -22,6 +22,7 @@ from torch.distributed.tensor import Shard
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict.layouts import Layout, shard_shape
 from cs336plan.trace import counting
+from cs336plan.trace.build import CASTS
 
 
 def axis(shape: Sequence[int], ranks: int) -> int:
@@ -82,11 +83,11 @@ def _copied(model: nn.Module, layers: Sequence[nn.Module]) -> tuple[nn.Module, l
 def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, precision: str) -> None:
     """fully_shard, in place: each layer is a group of parameters, and so is all else.
 
-    With autocast, parameters are gathered in bf16, and gradients reduced in fp32.
+    With autocast, parameters are gathered in the type of products, and gradients reduced in fp32.
     """
-    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    mixed = {"param_dtype": CASTS[precision], "reduce_dtype": torch.float32} if precision in CASTS else {}
     how: dict[str, Any] = {
-        "mesh": mesh, "mp_policy": mixed if precision == "autocast" else MixedPrecisionPolicy(),
+        "mesh": mesh, "mp_policy": MixedPrecisionPolicy(**mixed),
         "shard_placement_fn": lambda parameter: Shard(axis(parameter.shape, mesh.size(-1))),
     }  # fmt: skip
     for part in (*layers, model):

@@ -59,12 +59,12 @@ def traced(
     - `attention`: "sdpa" (fused) or "eager"; an architecture without fused attention is counted eager, and the result says so.
     - `checkpointing`: gradient checkpointing as the module does it, not reentrant.
     - `device`: whose rules say what an operation saves, "cpu" or "cuda", which needs PyTorch's CUDA build and no GPU; what
-      is left out there, `cs336plan.trace.cuda` says. Ranks that share gradients or parameters: by a CPU's alone.
+      is left out there, `cs336plan.trace.cuda` says.
     - `lora_rank`: everything is frozen, and adapters of this rank in fp32 stand beside the linear layers whose names end with
       one of `lora_targets` ("all-linear": beside each but the head), by PEFT's rule.
-    - `layout`: "zero2=8" or "fsdp=8" count one of ranks that share gradients, or parameters, too, see `cs336plan.trace.sharding`.
-      Replicas (dp, unless fsdp and `accumulating`) and shards of the optimizer's state (zero1) change nothing here; all else
-      is refused.
+    - `layout`: "zero2=8" or "fsdp=8" count one of ranks that share gradients, or parameters, too, see `cs336plan.trace.sharding`,
+      by a CPU's rules. Replicas (dp, unless fsdp and `accumulating`) and shards of the optimizer's state (zero1) change
+      nothing here; all else is refused.
     - `accumulating`: the peak is also that of rounds of a step that find gradients (gradient accumulation).
     - `kernels`: fake kernels in place of fallbacks (mamba-ssm, causal-conv1d, fla), see `cs336plan.trace.kernels`. Where
       there is none for a fallback, or with False, the fallback is counted and the result is an upper bound.

@@ -193,7 +193,7 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
     memory, moment, certain, notes = _memory(counted, q, layout)
     return TracedPlan(
         counted=counted, asked=q, chip=what, layout=layout, passes=passes, step_flops=passes * flops, days=days,
-        memory=memory, moment=moment, certain=certain, allowance=free, reason=reason, 
+        memory=memory, moment=moment, certain=certain, allowance=free, reason=reason,
         notes=(*sourced, *unseen, *counted.notes, *notes),
     )  # fmt: skip
 
@@ -260,5 +260,6 @@ def _of_shards(layout: Layout, precision: str) -> Iterator[str]:
             "fsdp is torch's fully_shard around each layer and around the whole: gathered parameters with their buffers, and "
             "gradients on their way to other ranks, are counted with activations"
         )
-        if precision == "autocast":
-            yield "autocast with fsdp: parameters are gathered in bf16 and gradients reduced in fp32 (MixedPrecisionPolicy)"
+        if precision.startswith("autocast"):
+            wide = POLICIES[precision].products
+            yield f"autocast with fsdp: parameters are gathered in {wide}, gradients reduced in fp32 (MixedPrecisionPolicy)"
