@@ -56,7 +56,7 @@ def traced(
     - `device`: whose rules say what an operation saves, "cpu" or "cuda", which needs PyTorch's CUDA build and no GPU; what
       is left out there, `cs336plan.trace.cuda` says.
     - `lora_rank`: everything is frozen, and adapters of this rank in fp32 stand beside the linear layers whose names end with
-      one of `lora_targets` ("all-linear": beside each but the head), by PEFT's rule.
+      one of `lora_targets` ("all-linear": beside each but the head), by PEFT's rule, which puts them beside experts as well.
     - `kernels`: fake kernels in place of fallbacks (mamba-ssm, causal-conv1d, fla), see `cs336plan.trace.kernels`. Where
       there is none for a fallback, or with False, the fallback is counted and the result is an upper bound.
     - `answering`: also the cache, and the FLOPs of reading prompts and of a token after them.
