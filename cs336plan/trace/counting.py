@@ -49,7 +49,7 @@ def ids(batch: int, length: int, model: nn.Module | None = None) -> Tensor:
 
 
 def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def _cast(precision: str, model: nn.Module) -> contextlib.AbstractContextManager[Any]:

@@ -38,8 +38,8 @@ def lacking() -> str | None:
 
 def on_cuda(model: nn.Module) -> bool:
     """Whether this is a module on fake CUDA tensors."""
-    first = next(model.parameters())
-    return isinstance(first.data, FakeTensor) and first.device.type == "cuda"
+    first = next(model.parameters(), None)
+    return first is not None and isinstance(first.data, FakeTensor) and first.device.type == "cuda"
 
 
 def _kernel(

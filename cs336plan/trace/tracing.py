@@ -61,7 +61,7 @@ def traced(
     - `device`: whose rules say what an operation saves, "cpu" or "cuda", which needs PyTorch's CUDA build and no GPU; what
       is left out there, `cs336plan.trace.cuda` says.
     - `lora_rank`: everything is frozen, and adapters of this rank in fp32 stand beside the linear layers whose names end with
-      one of `lora_targets` ("all-linear": beside each but the head), by PEFT's rule.
+      one of `lora_targets` ("all-linear": beside each but the head), by PEFT's rule, which puts them beside experts as well.
     - `layout`: "zero2=8" or "fsdp=8" count one of ranks that share gradients, or parameters, too, see `cs336plan.trace.sharding`,
       by a CPU's rules. Replicas (dp, unless fsdp and `accumulating`) and shards of the optimizer's state (zero1) change
       nothing here; all else is refused.
