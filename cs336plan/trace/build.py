@@ -178,6 +178,14 @@ def model_of(
     """transformers' module ready to train, and the attention that it took: some architectures have no fused one."""
     with contextlib.nullcontext() if device == "cpu" else torch.device(device):
         model, attention = _model_of(config, precision, attention)
+    for part in model.modules():
+        # Some are made by functions that do not ask for the default device.
+        for name, held in part.named_parameters(recurse=False):
+            if held.device.type != device:
+                part.register_parameter(name, nn.Parameter(held.detach().to(device), held.requires_grad))
+        for name, held in part.named_buffers(recurse=False):
+            if held.device.type != device:
+                part._buffers[name] = held.to(device)
     model.train()
     if checkpointing:
         # Fake tensors have no random state on a GPU to go back to, and it is none of the bytes.

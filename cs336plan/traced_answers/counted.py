@@ -133,6 +133,8 @@ def count(file: File, **options: Any) -> Counted:
 
             found = traced(file.values, progress=progress, **options)
     except ValueError as error:
+        if options.get("device") == "cuda" and "cannot be traced" in str(error):
+            raise ValueError(f"{file.path}: {error} This is by CUDA's rules: --device cpu counts by a CPU's") from None
         also = "" if file.why is None or str(file.why) in str(error) else f". Nor do the rules read it: {file.why}"
         raise ValueError(f"{file.path}: {error}{also}") from None
     notes = list(found.notes)

@@ -109,7 +109,8 @@ def test_under_autocast_modules_differ_where_they_are_written_otherwise():
     {"precision": "fp16", "lora_rank": 2, "lora_targets": "all-linear"},
 ], ids=["bf16", "autocast", "adapters"])  # fmt: skip
 @pytest.mark.parametrize(
-    "name", ["gemma3_text", "qwen3_moe", "deepseek_v3", "jamba", "qwen3_next", "lfm2_moe", "falcon", "gpt_oss"]
+    "name",
+    ["gemma3_text", "qwen3_moe", "deepseek_v3", "jamba", "qwen3_next", "lfm2_moe", "falcon", "gpt_oss", "diffllama"],
 )
 def test_products_parameters_and_caches_are_those_of_a_cpu(name, policy):
     values = rows.small(name)
