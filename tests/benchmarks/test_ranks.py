@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.ranks import GPT, LLAMA, QUANTITIES, STEP, Case, cases, counted, predicted, reasons
+from benchmarks.ranks import GPT, LLAMA, LOSS_BYTES, LOSSES, QUANTITIES, STEP, Case, cases, counted, predicted, reasons
 from cs336kit import lm, measure
 from cs336kit.measure.ranks import fake_ranks
 from cs336kit.predict import Layout, parameters, peak_moments
@@ -34,6 +34,8 @@ def test_a_rank_has_and_sends_what_is_predicted(name):
     real, said = counted(case), predicted(case)
     differing = {quantity for quantity in QUANTITIES if real[quantity] != said[quantity]}
     assert differing == set(reasons(case)), {quantity: (real[quantity], said[quantity]) for quantity in differing}
+    if reasons(case).get("peak") == LOSSES:
+        assert real["peak"] - said["peak"] == LOSS_BYTES
     if "sent" not in differing:
         assert real["collectives"] == +said["collectives"]
 

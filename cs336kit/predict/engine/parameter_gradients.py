@@ -13,13 +13,16 @@ class ParameterGradients:
     its backward pass ends, and those of the tables and the head at the end.
 
     A `ledger` that starts with gradients has those of earlier passes of the same step (gradient accumulation): a parameter's new
-    gradient is added to the old one and freed.
+    gradient is added to the old one and freed. Replicas of shards (HSDP) hold what they have all-reduced to the end of the
+    backward pass. Source: torch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _all_reduce_state.
     """
 
     def __init__(self, program: Program, ledger: Ledger):
         self.ledger, self.layout = ledger, program.layout
         #: whether a rank keeps only a shard of each gradient
         self.divided = self.layout.zero_stage >= 2
+        #: whether replicas hold their new shards beside the sums
+        self.held_back = self.layout.zero_stage == 3 and self.layout.dp > 1 and ledger.gradients > 0
         self.size = ELEMENT_BYTES[program.policy.gradients]
         self.weight_size = ELEMENT_BYTES[program.policy.weights]
         #: with accumulation: gradients still to come for a parameter, before their sum is added to the old one
@@ -66,11 +69,14 @@ class ParameterGradients:
     def end(self) -> None:
         """The backward pass has ended."""
         self._scatter(self._outside_blocks, self._outside_shares)
+        if self.held_back:
+            self.ledger.live -= self.shares
+            self.ledger.gradients -= self.shares
 
     def _scatter(self, gradients: int, share: int) -> None:
         """Of these bytes of gradients, each rank keeps its shard, or adds it to the shard that it has."""
         if self.divided:
-            gone = gradients - (0 if self.to_come is not None else share)
+            gone = gradients - (share if self.to_come is None or self.held_back else 0)
             self.ledger.live -= gone
             self.ledger.gradients -= gone
 

@@ -42,7 +42,7 @@ def ruled(config, layout):
     return found
 
 
-@pytest.mark.parametrize("layout", ["dp=1", "zero2=4", "zero2=3", "fsdp=4", "fsdp=3"])
+@pytest.mark.parametrize("layout", ["dp=1", "zero2=4", "zero2=3", "fsdp=4", "fsdp=3", "dp=2,fsdp=4", "dp=2,fsdp=3"])
 def test_what_ranks_share_means_the_same_here_and_in_predict(layout):
     # Five tokens of the vocabulary make a table that three and four ranks do not divide.
     config = dataclasses.replace(GPT, vocab=65)
