@@ -123,7 +123,7 @@ def test_layouts_that_divide_layers_are_refused(layout):
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("name", sharded.FAMILIES)
+@pytest.mark.parametrize("name", ["llama", "mixtral", "nemotron_h"])  # all others: python -m benchmarks.sharded
 def test_a_rank_of_fully_shard_is_traced_as_it_runs(name):
     number = sharded.FAMILIES.index(name)  # two of five policies for each
     questions = [(sharded.case(name), sharded.POLICIES[(number + more) % 5]) for more in (0, 2)]
@@ -132,11 +132,12 @@ def test_a_rank_of_fully_shard_is_traced_as_it_runs(name):
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("size", [(1, 8), (4, 32)])  # parameters or activations are most of the peak
-@pytest.mark.parametrize(("kind", "layers", "layout", "checkpointing"), [
-    ("qwen2", 9, "zero2=4", False), ("qwen2", 9, "zero2=4", True), ("qwen2", 9, "fsdp=4", False), ("qwen2", 9, "fsdp=4", True),
+# Parameters or activations are most of the peak.
+@pytest.mark.parametrize(("kind", "layers", "layout", "checkpointing", "size"), [
+    ("qwen2", 9, "zero2=4", False, (1, 8)), ("qwen2", 9, "zero2=4", True, (4, 32)), ("qwen2", 9, "fsdp=4", False, (4, 32)),
+    ("qwen2", 9, "fsdp=4", True, (1, 8)),
     # Eight periods of a layer with a window and one without, and one more.
-    ("gemma2", 17, "fsdp=4", True),
+    ("gemma2", 17, "fsdp=4", True, (4, 32)),
 ])  # fmt: skip
 def test_layers_that_repeat_are_those_of_all(kind, layers, layout, checkpointing, size):
     values = small(kind) | {"num_hidden_layers": layers, "tie_word_embeddings": False}
