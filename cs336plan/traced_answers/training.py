@@ -88,9 +88,9 @@ class TracedPlan:
 
     def _time(self) -> Iterator[str]:
         q = self.asked
-        line = (
-            f"FLOPs: {self.step_flops:.4g} of a step of {self.step_tokens:,} tokens, {self.flops_per_token:.4g} a token"
-        )
+        each = " of one accelerator" * (self.layout.count > 1)
+        line = f"FLOPs: {self.step_flops:.4g} of a step of {self.step_tokens:,} tokens{each}"
+        line += f", {self.flops_per_token:.4g} a token"
         yield from folded(line, indent="  ", first="")
         if self.days is not None:
             peak = (peak_of(self.chip) or 0) / 1e12
