@@ -120,7 +120,10 @@ def faults(case: Case) -> Iterator[str]:
                 padding = 3 * sum(max(0, after - before) for after, before in pairs)
                 if fewer > peak.total + padding:
                     yield f"{name}={more} needs {fewer} and {name}={size} {peak.total}"
-    if step_peak(config, layout=replace(layout, dp=2 * layout.dp), **step, **case.optimizer) != peak:
+    more = step_peak(config, layout=replace(layout, dp=2 * layout.dp), **step, **case.optimizer)
+    # The first replicas of shards hold what they have all-reduced beside the sums of earlier micro-batches.
+    held_back = layout.zero_stage == 3 and layout.microbatches > 1 and layout.dp == 1
+    if more.total < peak.total if held_back else more != peak:
         yield "more replicas change the peak"
 
 
