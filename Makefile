@@ -9,6 +9,8 @@ NOTEBOOKS := notebooks
 cores := $(or $(shell getconf _NPROCESSORS_ONLN 2> /dev/null),2)
 pairs := $(or $(shell { echo $$(( $$(getconf _PHYS_PAGES) * $$(getconf PAGE_SIZE) / 2000000000 )); } 2> /dev/null),4)
 WORKERS ?= $(shell least=$$(( $(cores) < $(pairs) ? $(cores) : $(pairs) )); echo $$(( least < 2 ? 2 : least )))
+# Tests of `make test` wait for kernels, ranks and children: one process more, where memory allows and nobody has said how many.
+TESTERS = $(if $(filter file,$(origin WORKERS)),$(shell echo $$(( $(WORKERS) < $(pairs) ? $(WORKERS) + 1 : $(WORKERS) ))),$(WORKERS))
 NBVAL := --nbval --nbval-current-env
 # Further options of JupyterLab.
 LAB :=
@@ -74,7 +76,7 @@ lab: $(READY) ## open your copies of the lessons, in my/, in JupyterLab (this ma
 
 # The longest files first (tests/seconds.toml): else one of them would come last, alone. The fifteen slowest tests are printed.
 test: $(READY) lint fast plans ## verify the kit, the planner, the course, and every output of every lesson
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 $(NBVAL) -m "not standard and not proof" --ignore tests/browser --ignore tests/wheel/test_wheel_lessons.py tests $(NOTEBOOKS)
+	$(PY) -m pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations 15 $(NBVAL) -m "not standard and not proof" --ignore tests/browser --ignore tests/wheel/test_wheel_lessons.py tests $(NOTEBOOKS)
 
 proof: $(READY) wheel-lessons ## all that make test leaves out: wheels, ranks, large draws, published runs, records, nbgrader's cycle
 	$(PY) -m pytest -q -p no:nbval -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m proof --ignore tests/browser --ignore tests/wheel/test_wheel_lessons.py tests

@@ -262,9 +262,10 @@ def without_make():
 
 
 @pytest.mark.parametrize(
-    ("cores", "gigabytes", "workers"), [(1, 64, 2), (4, 64, 4), (16, 64, 16), (8, 7, 3), (8, 1, 2), (8, None, 4)]
+    ("cores", "gigabytes", "workers", "testers"),
+    [(1, 64, 2, 3), (4, 64, 4, 5), (16, 64, 16, 17), (8, 7, 3, 3), (8, 1, 2, 2), (8, None, 4, 4)],
 )
-def test_tests_run_in_as_many_processes_as_cores_and_memory_allow(tmp_path, cores, gigabytes, workers):
+def test_tests_run_in_as_many_processes_as_cores_and_memory_allow(tmp_path, cores, gigabytes, workers, testers):
     tools = tmp_path / "bin"
     tools.mkdir()
     pages = "exit 1" if gigabytes is None else f"echo {gigabytes * 10**9 // 4096}"
@@ -274,6 +275,9 @@ def test_tests_run_in_as_many_processes_as_cores_and_memory_allow(tmp_path, core
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     code, said = make(tmp_path, "--dry-run", "proof", PY=sys.executable, PATH=path)
     assert code == 0 and set(re.findall(r" -n (\d+) ", said)) == {str(workers)}, said
+    for given, number in (({}, testers), ({"WORKERS": "6"}, 6)):
+        code, said = make(tmp_path, "--dry-run", "test", PY=sys.executable, PATH=path, **given)
+        assert code == 0 and re.findall(r" -n (\d+) .*--nbval", said) == [str(number)], said
 
 
 @pytest.mark.parametrize("target", ["setup", "constraints"])
