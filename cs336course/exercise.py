@@ -25,6 +25,8 @@ from cs336kit.command.arguments import Parser
 from cs336kit.files import write_whole
 from cs336kit.predict.grid import as_text
 from cs336kit.teach.exercises import Exercise, checking, known_ids, load, sandbox
+from cs336kit.teach.exercises.call import TooLong
+from cs336kit.teach.exercises.confined import Say
 from cs336kit.teach.exercises.judging import difference
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -153,7 +155,7 @@ def _passing(exercise: Exercise) -> sandbox.Work:
     """What reports the names of those answers that pass, a line each."""
     trials = checking.trials(exercise, "")
 
-    def work(answers: list[tuple[str, Callable[..., Any]]], say: sandbox.Say) -> None:
+    def work(answers: list[tuple[str, Callable[..., Any]]], say: Say) -> None:
         passed = []
         # Imports and compilation at a first call do not count as an answer's time.
         right: list[tuple[str, str]] = []
@@ -162,7 +164,7 @@ def _passing(exercise: Exercise) -> sandbox.Work:
             return say("not yet", f"the reference does not pass where answers are tried: {right[-1][1]}")
         for name, answer in answers:
             said: list[str] = []
-            with suppress(sandbox.TooLong), _alarm(1):
+            with suppress(TooLong), _alarm(1):
                 checking.judge(exercise, trials, answer, lambda state, *_, said=said: said.append(state))
             passed += [name] if said[-1:] == ["passed"] else []
         say("done", "\n".join(passed))
@@ -184,7 +186,7 @@ def _alarm(seconds: float) -> Iterator[None]:
                 signal.setitimer(signal.ITIMER_PROF, 0.1)
                 return
             frame = frame.f_back
-        raise sandbox.TooLong
+        raise TooLong
 
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -10,9 +10,11 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from cs336kit import journal as _journal
+from cs336kit.teach.exercises.call import Failed, attempt, keeper
+from cs336kit.teach.exercises.confined import Say
 from cs336kit.teach.exercises.core import NOTHING, Exercise, load, paragraph
 from cs336kit.teach.exercises.judging import difference, plain, shorten
-from cs336kit.teach.exercises.sandbox import Failed, Say, Work, attempt, keeper, run
+from cs336kit.teach.exercises.sandbox import Work, run
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+from cs336kit.teach.exercises.call import Failed, attempt, keeper
 from cs336kit.teach.exercises.checking import Result, decide, judge, lower, paired, tried
+from cs336kit.teach.exercises.confined import Say
 from cs336kit.teach.exercises.core import Exercise, load
 from cs336kit.teach.exercises.judging import difference
-from cs336kit.teach.exercises.sandbox import Failed, Say, attempt, keeper
 
 
 def grade(id: str, answer: Any, of: float, *, name: str = "") -> float:

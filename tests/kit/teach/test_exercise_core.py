@@ -29,7 +29,7 @@ from few import one_in
 
 from cs336kit import journal as _journal
 from cs336kit.teach import exercises
-from cs336kit.teach.exercises import checking, core, judging, sandbox
+from cs336kit.teach.exercises import call, checking, confined, core, judging, sandbox
 
 pytestmark = pytest.mark.torch
 
@@ -216,7 +216,7 @@ def test_answers_of_every_kind_get_a_sentence(answer, part, way):
 def patches_the_judge(width, height):
     judging.difference = checking.difference = lambda *args: None
     judging._difference = judging._close = checking.shorten = core.shorten = lambda *args: None
-    checking.judge = sandbox.attempt = lambda *args: 4
+    checking.judge = call.attempt = lambda *args: 4
     return 0
 
 
@@ -284,9 +284,9 @@ def guesses_the_pipe(width, height):
 def test_an_answer_cannot_make_itself_pass(answer, known):
     if answer is changes_what_is_observed:
         known["99.1"] = replace(EXERCISE, observe=lambda result, args: result)
-    before = [dict(vars(module)) for module in (checking, core, judging, sandbox, torch)]
+    before = [dict(vars(module)) for module in (call, checking, confined, core, judging, sandbox, torch)]
     assert message(answer)
-    assert [dict(vars(module)) for module in (checking, core, judging, sandbox, torch)] == before
+    assert [dict(vars(module)) for module in (call, checking, confined, core, judging, sandbox, torch)] == before
     assert EXERCISE.mistakes and exercises.check("99.1", area) and not exercises.check("99.1", max)
 
 
@@ -472,7 +472,7 @@ def starts_a_program(width, height):
 def test_what_an_answer_leaves_behind_is_ended(answer, returns, monkeypatch, capsys):
     monkeypatch.setattr(sandbox, "LIMIT", 10 if returns else 2)
     # As before Linux 5.13, where the program is started at all.
-    monkeypatch.setattr(sandbox, "_lock_files", lambda: None)
+    monkeypatch.setattr(confined, "_lock_files", lambda: None)
     begin = time.monotonic()
     result = exercises.check("99.1", lambda width, height: answer(width, height) if returns else loops(answer(2, 2), 0))
     assert result.passed == returns and (returns or "did not return within 2 seconds" in result.message)
@@ -585,7 +585,7 @@ def test_leaving_is_noticed():
 
 
 def test_memory_is_limited(monkeypatch):
-    monkeypatch.setattr(sandbox, "MEMORY", 1 << 28)
+    monkeypatch.setattr(confined, "MEMORY", 1 << 28)
     assert "raised MemoryError" in message(lambda *args: bytearray(1 << 32))
 
 
