@@ -1,20 +1,17 @@
-"""The peak of both passes on CUDA, without a GPU: the nodes of the backward pass are called one by one on fake tensors.
+"""The peak of both passes on CUDA, without a GPU: `cs336plan.trace.engine` runs the backward pass on fake tensors.
 
-Torch's own engine asks the driver for a thread and a stream. What it does for memory is little, and done here by hand: a node
-runs once all that use its output have run, the latest first, and goes with what it kept. Kernels' scratch memory is not seen.
+Torch's own engine asks the driver for a thread and a stream. What kernels have for a moment is not seen.
 """
 
 import dataclasses
-import heapq
-import itertools
 
 import pytest
-import torch
 
 from cs336kit import measure
 from cs336kit.predict import DEVICES, program
 from cs336kit.predict.devices import Kernel
 from cs336kit.predict.training import _walked
+from cs336plan.trace import engine
 from tests.kit.predict.test_counted_steps import BASE, LIKE
 from tests.kit.predict.test_cuda_rules import MODELS, PRECISIONS, UNSEEN, loss_on_cuda
 
@@ -28,86 +25,19 @@ SEEN = dataclasses.replace(
 )
 
 
-def consumers(root):
-    """Node → how many nodes hand it a gradient."""
-    counts, seen, todo = {}, {root}, [root]
-    while todo:
-        for other, _ in todo.pop().next_functions:
-            if other is not None:
-                counts[other] = counts.get(other, 0) + 1
-                if other not in seen:
-                    seen.add(other)
-                    todo.append(other)
-    return counts
-
-
-def run(node, slots):
-    """What a node returns for each of its inputs, summed to its shape and cast to its type."""
-    slots = [slots.pop(place, None) for place in range(len(node._input_metadata))]
-    returned = node(*slots)
-    returned = list(returned) if isinstance(returned, tuple) else [returned]
-    slots.clear()
-    for place, (other, at) in enumerate(node.next_functions):
-        if other is not None and returned[place] is not None:
-            wanted = other._input_metadata[at]
-            if returned[place].shape != wanted.shape:
-                returned[place] = returned[place].sum_to_size(wanted.shape)
-            returned[place] = returned[place].to(wanted.dtype)
-    return returned
-
-
-def backward(held):
-    """`held` is [(node of the loss, its gradient)] and is emptied, so that nobody else holds on to either."""
-    node, gradient = held.pop()
-    waits, order = consumers(node), itertools.count()
-    given, ready = {node: {0: gradient}}, [(0, 0, node)]
-    del gradient
-    while ready:
-        node = heapq.heappop(ready)[-1]
-        slots, edges = given.pop(node), node.next_functions
-        if hasattr(node, "variable"):
-            node.variable.grad = slots.pop(0)
-            continue
-        returned = run(node, slots)
-        node = None
-        for place, (other, at) in enumerate(edges):
-            if other is None:
-                continue
-            new, returned[place] = returned[place], None
-            there = given.setdefault(other, {})
-            there[at] = there[at] + new if at in there else new
-            new = there = None
-            waits[other] -= 1
-            if not waits[other]:
-                del waits[other]
-                # A parameter takes its gradient at once.
-                latest = -1e30 if hasattr(other, "variable") else -other._sequence_nr()
-                heapq.heappush(ready, (latest, next(order), other))
-        edges = other = None
-
-
 def live_bytes(config, precision, attention):
     """The most that is alive in both passes, and what is alive at the end."""
     with loss_on_cuda(config, 3, 12, precision=precision, attention=attention) as loss:
-
-        def both():
-            value = loss()
-            held = [(value.grad_fn, torch.ones_like(value))]
-            del value
-            with torch.no_grad():
-                backward(held)
-
-        points = measure.memory_timeline(both)
+        points = measure.memory_timeline(lambda: engine.backward([loss()], {}))
     return max(point.live_bytes for point in points), points[-1].live_bytes
 
 
 def check(config, precision, attention):
     walk = _walked(program(config, batch=3, sequence=12, precision=precision, attention=attention, device=SEEN))
-    # The walk's caller holds the loss and its first gradient; here nobody does.
+    # The walk's caller holds the loss to the end; here nobody does.
     counted, left = live_bytes(config, precision, attention)
-    loss = 4
-    assert max(peak.bytes for peak in walk.ledger.peaks.values()) == counted + 2 * loss
-    assert walk.ledger.live == left + loss
+    assert max(peak.bytes for peak in walk.ledger.peaks.values()) == counted
+    assert walk.ledger.live == left + 4
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
