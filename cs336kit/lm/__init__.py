@@ -27,21 +27,8 @@ from cs336kit.lm.initializers import (
 )
 from cs336kit.lm.latent import LatentAttention
 from cs336kit.lm.laws import LossLaw, PowerLaw, fit_power
-from cs336kit.lm.layers import (
-    GELUMLP,
-    Embedding,
-    LayerNorm,
-    Linear,
-    MixtureOfExperts,
-    RMSNorm,
-    SwiGLU,
-    gelu,
-    layer_norm,
-    reorder_pairs,
-    rope,
-    rope_tables,
-    silu,
-)
+from cs336kit.lm.layers import Embedding, LayerNorm, Linear, RMSNorm, layer_norm, reorder_pairs, rope, rope_tables
+from cs336kit.lm.mlp import GELUMLP, MixtureOfExperts, SwiGLU, gelu, silu
 from cs336kit.lm.models import Cruncher, DecoderOnly, Llama
 from cs336kit.lm.optimizers import SGD, AdaGrad, Adam, AdamW, Momentum, Optimizer, RMSProp
 from cs336kit.lm.precision import POLICIES, LossScaler, Policy, precision

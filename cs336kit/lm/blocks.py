@@ -8,7 +8,8 @@ from cs336kit.lm._shapes import Float
 from cs336kit.lm.attention import BIASES, MultiHeadAttention
 from cs336kit.lm.caches import LayerCache
 from cs336kit.lm.latent import LatentAttention
-from cs336kit.lm.layers import MLP, LayerNorm, Linear, MixtureOfExperts, RMSNorm, SharedExpert, with_formula
+from cs336kit.lm.layers import LayerNorm, Linear, RMSNorm
+from cs336kit.lm.mlp import MLP, MixtureOfExperts, SharedExpert, with_formula
 from cs336kit.predict import TransformerConfig
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cs336kit.lm.layers import MixtureOfExperts
+from cs336kit.lm.mlp import MixtureOfExperts
 
 
 class Exchange(torch.autograd.Function):

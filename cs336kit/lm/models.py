@@ -11,7 +11,8 @@ from cs336kit.lm._shapes import Float, Int
 from cs336kit.lm.attention import QK_NORMS
 from cs336kit.lm.blocks import Block, make_norm
 from cs336kit.lm.caches import KVCache
-from cs336kit.lm.layers import ACTIVATIONS, Embedding, Linear, rope_tables
+from cs336kit.lm.layers import Embedding, Linear, rope_tables
+from cs336kit.lm.mlp import ACTIVATIONS
 from cs336kit.predict import TransformerConfig
 from cs336kit.predict.checks import boolean, one_of, positive_int
 

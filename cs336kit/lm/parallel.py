@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from cs336kit import _torch
 from cs336kit.lm.experts import DividedExperts
-from cs336kit.lm.layers import MixtureOfExperts
+from cs336kit.lm.mlp import MixtureOfExperts
 from cs336kit.lm.models import DecoderOnly, check_positions
 from cs336kit.lm.stages import Stage, schedule_of, tie
 from cs336kit.lm.tensor_parallel import Ranks, VocabularyLoss, check_divisible, cut_of, divide

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from cs336kit import lm
-from cs336kit.lm.layers import ACTIVATIONS, MLP
+from cs336kit.lm.mlp import ACTIVATIONS, MLP
 
 pytestmark = pytest.mark.torch
 
@@ -138,8 +138,8 @@ def test_a_shared_expert_is_added_whole_or_as_its_gate_says():
     torch.nn.init.zeros_(gate.weight)
     torch.nn.init.constant_(gate.bias, math.log(3))
     x = torch.randn(2, 3, 4)
-    close(lm.layers.SharedExpert(mixture, shared)(x), mixture(x) + shared(x))
-    close(lm.layers.SharedExpert(mixture, shared, gate=gate)(x), mixture(x) + 0.75 * shared(x))
+    close(lm.mlp.SharedExpert(mixture, shared)(x), mixture(x) + shared(x))
+    close(lm.mlp.SharedExpert(mixture, shared, gate=gate)(x), mixture(x) + 0.75 * shared(x))
 
 
 @pytest.mark.parametrize("kind", ["relu2", "relu2glu"])

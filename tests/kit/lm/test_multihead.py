@@ -4,7 +4,7 @@ import torch
 from cs336kit import lm
 from cs336kit.lm.attention import LayerCache
 from cs336kit.lm.latent import LatentAttention
-from cs336kit.lm.layers import MLP
+from cs336kit.lm.mlp import MLP
 
 pytestmark = pytest.mark.torch
 
