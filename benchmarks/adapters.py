@@ -11,16 +11,12 @@ With peft 0.21.2, transformers 5.23.0 and torch 2.13.0, all 240 were exact.
 import argparse
 import itertools
 import sys
-import warnings
 from importlib.metadata import version
 from importlib.util import find_spec
 from math import prod
 from typing import Any, NamedTuple
 
-import transformers
-
-from benchmarks.traced import BATCH, SEQUENCE, small
-from cs336kit.predict.checks import known
+from benchmarks.traced import BATCH, SEQUENCE, named, small
 from cs336kit.predict.grid import as_text
 from cs336plan.trace import build, counting, traced
 from cs336plan.trace.anatomy import trained
@@ -104,20 +100,9 @@ def row_of(name: str, policy: Policy) -> Row:
 def main(arguments: list[str] | None = None) -> int:
     """Print a row for each of the architectures named, all of them for none; returns 1 where one differs, 2 without PEFT."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adapters", description=__doc__.splitlines()[0])
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"some of: {', '.join(FAMILIES)}")
-    options = parser.parse_args(arguments)
-    try:
-        for name in options.families:
-            known("family", name, FAMILIES)
-        if LACKING:
-            raise ValueError(LACKING)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    warnings.filterwarnings("ignore")
-    transformers.logging.set_verbosity_error()
+    names = named(parser, FAMILIES, f"some of: {', '.join(FAMILIES)}", arguments, LACKING).names or FAMILIES
     rows = []
-    for name in options.families or FAMILIES:
+    for name in names:
         rows += (new := [row_of(name, each) for each in POLICIES])
         print(as_text([HEADERS, *(row.cells() for row in new)], "<<<<<>>>>"), flush=True)
     exact = sum(row.traced == row.ran for row in rows)

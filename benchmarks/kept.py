@@ -9,14 +9,12 @@ import argparse
 import itertools
 import sys
 import time
-import warnings
 from typing import Any, NamedTuple
 
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from benchmarks.traced import BATCH, SEQUENCE, ran, small
-from cs336kit.predict.checks import known
+from benchmarks.traced import BATCH, SEQUENCE, named, ran, small
 from cs336kit.predict.grid import as_text
 from cs336plan.trace import traced
 from cs336plan.trace.tracing import ATTENTIONS, PRECISIONS
@@ -80,18 +78,8 @@ def row_of(name: str, policy: Policy) -> Row:
 def main(arguments: list[str] | None = None) -> int:
     """Compare the families named, all of them for none: a table for each, and at the end what differs by name."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kept", description=__doc__.splitlines()[0])
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"some of: {', '.join(FAMILIES)}")
-    options = parser.parse_args(arguments)
-    try:
-        for name in options.families:
-            known("family", name, FAMILIES)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    warnings.filterwarnings("ignore")
-    transformers.logging.set_verbosity_error()
+    names = named(parser, FAMILIES, f"some of: {', '.join(FAMILIES)}", arguments).names or FAMILIES
     started, rows = time.monotonic(), list[Row]()
-    names = options.families or FAMILIES
     for place, name in enumerate(names, start=1):
         rows += (new := [row_of(name, policy) for policy in POLICIES])
         exact = sum(row.traced == row.counted for row in new)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from benchmarks.traced import small
+from benchmarks.traced import ROWS, named, small
 from cs336kit import measure
 from cs336kit._torch import local
 from cs336kit.predict.grid import as_text
@@ -98,10 +98,7 @@ def counted(values: dict[str, Any], batch: int, sequence: int, precision: str, c
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a row for each architecture and policy; 1 where one differs."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sharded", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="ARCHITECTURE", help=f"none: {', '.join(FAMILIES)}")
-    names = parser.parse_args(arguments).names or FAMILIES
-    warnings.filterwarnings("ignore")
-    transformers.logging.set_verbosity_error()
+    names = named(parser, ROWS, f"none: {', '.join(FAMILIES)}", arguments).names or FAMILIES
     questions = [(case(name), policy) for name in names for policy in POLICIES]
     real = measure.run_ranks(on_ranks, questions, ranks=RANKS, timeout=3000, device="cpu")[0]
     rows, off = [("architecture", "batch", "precision", "", *Rank._fields)], 0

@@ -10,7 +10,7 @@ import argparse
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -149,23 +149,38 @@ HEADERS = (
 )  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a row for each architecture named, all of them for none; returns 1 where one differs."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.traced", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "names", nargs="*", metavar="ARCHITECTURE", help="model_types of transformers; none: the table's"
-    )
-    parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--checkpointing", action="store_true")
+def named(
+    parser: argparse.ArgumentParser,
+    known_ones: Iterable[str],
+    help: str,
+    arguments: Sequence[str] | None,
+    lacking: str | None = None,
+) -> argparse.Namespace:
+    """The options, with the architectures named as `names`, and transformers told to be quiet.
+
+    For a name that is not known, or where something is `lacking`: a sentence, and exit code 2.
+    """
+    parser.add_argument("names", nargs="*", metavar="ARCHITECTURE", help=help)
     options = parser.parse_args(arguments)
     try:
         for name in options.names:
-            known("architecture", name, CONFIG_MAPPING)
+            known("architecture", name, known_ones)
+        if lacking:
+            raise ValueError(lacking)
     except ValueError as error:
         print(error, file=sys.stderr)
-        return 2
+        sys.exit(2)
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a row for each architecture named, all of them for none; returns 1 where one differs."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.traced", description=__doc__.splitlines()[0])
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--checkpointing", action="store_true")
+    options = named(parser, CONFIG_MAPPING, "model_types of transformers; none: the table's", arguments)
     torch.manual_seed(0)
     rows, off = [HEADERS], 0
     for name in options.names or ROWS:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import hf_fields, published
+from benchmarks import adapters, hf_fields, kept, published, sharded, traced
 
 
 @pytest.mark.filterwarnings("ignore:'benchmarks.* found in sys.modules:RuntimeWarning")
@@ -27,6 +27,15 @@ def test_what_a_benchmark_does_not_know_is_one_sentence(words, said, monkeypatch
     with pytest.raises(SystemExit) as left:
         runpy.run_module(f"benchmarks.{module}", run_name="__main__")
     assert left.value.code == 2 and capsys.readouterr() == ("", f"{said}\n")
+
+
+@pytest.mark.parametrize("module", [adapters, kept, sharded, traced])
+def test_an_architecture_that_is_none_is_one_sentence(module, capsys):
+    with pytest.raises(SystemExit) as left:
+        module.main(["lama"])
+    said = capsys.readouterr()
+    assert left.value.code == 2 and said.out == "" and said.err.count("\n") == 1
+    assert said.err.startswith("unknown architecture 'lama'. Did you mean 'llama'?")
 
 
 @pytest.mark.filterwarnings("ignore:'benchmarks.* found in sys.modules:RuntimeWarning")
