@@ -164,7 +164,7 @@ def named(
     options = parser.parse_args(arguments)
     try:
         for name in options.names:
-            known("architecture", name, known_ones)
+            known("architecture", name, dict.fromkeys(known_ones))
         if lacking:
             raise ValueError(lacking)
     except ValueError as error:

@@ -1,3 +1,4 @@
+import argparse
 import runpy
 import sys
 from pathlib import Path
@@ -36,6 +37,13 @@ def test_an_architecture_that_is_none_is_one_sentence(module, capsys):
     said = capsys.readouterr()
     assert left.value.code == 2 and said.out == "" and said.err.count("\n") == 1
     assert said.err.startswith("unknown architecture 'lama'. Did you mean 'llama'?")
+
+
+@pytest.mark.parametrize("names", [kept.FAMILIES, adapters.FAMILIES, traced.ROWS])
+def test_architectures_that_are_some_are_taken(names):
+    found = traced.named(argparse.ArgumentParser(), names, "", ["llama", "gpt2"])
+    assert found.names == ["llama", "gpt2"]
+    assert traced.named(argparse.ArgumentParser(), names, "", []).names == []
 
 
 @pytest.mark.filterwarnings("ignore:'benchmarks.* found in sys.modules:RuntimeWarning")
