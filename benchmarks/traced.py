@@ -18,7 +18,7 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarks.architectures import _TINY
-from cs336kit.predict.checks import known
+from cs336kit.predict.checks import one_of
 from cs336kit.predict.grid import as_text
 from cs336plan.trace import Traced, build, counting, traced
 from cs336plan.trace.kernels import kernels
@@ -164,7 +164,7 @@ def named(
     options = parser.parse_args(arguments)
     try:
         for name in options.names:
-            known("architecture", name, dict.fromkeys(known_ones))
+            one_of("architecture", name, known_ones)
         if lacking:
             raise ValueError(lacking)
     except ValueError as error:

@@ -125,7 +125,10 @@ def _shared(layout: Layout, accumulating: bool) -> Layout:
     Replicas of shards matter where gradients accumulate: torch then keeps what it has all-reduced beside the sum. Two are enough.
     """
     if any(getattr(layout, name) > 1 for name in ("tp", "pp", "ep", "cp")):
-        raise ValueError(f"tracing counts replicas (dp) and what they share (zero1, zero2, fsdp), and not {layout}")
+        raise ValueError(
+            "tracing counts replicas (dp) and what they share of a whole model (zero1, zero2, fsdp), and does not divide the "
+            f"layers of a foreign module: leave tp, pp, ep and cp out of {layout}"
+        )
     replicas = 2 if accumulating and layout.dp > 1 and layout.zero_stage == 3 else 1
     return Layout(dp=replicas, zero2=layout.zero2, fsdp=layout.fsdp)
 

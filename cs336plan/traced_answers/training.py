@@ -180,9 +180,7 @@ def plan(file: File, given: Mapping[str, Any], options: Mapping[str, str]) -> Tr
     how = {name: q[name] for name in ("batch", "sequence", "attention", "lora_rank", "lora_targets")}
     device, unseen = rules_of(q["device"], layout)
     how |= {"precision": PRECISIONS[q["precision"]], "answering": False, "device": device}
-    more: dict[str, Any] = {"layout": layout} if layout.zero_stage > 1 else {}
-    more |= {"accumulating": True} if passes > 1 else {}
-    counted = count(file, **how, **more, checkpointing=q["checkpointing"])
+    counted = count(file, **how, layout=layout, accumulating=passes > 1, checkpointing=q["checkpointing"])
     # What is computed again is no part of an MFU.
     usual = count(file, **how) if q["checkpointing"] else counted
     flops = usual.found.training_flops
@@ -207,11 +205,6 @@ def _placed(q: Mapping[str, Any]) -> tuple[Layout, int]:
     if q["count"] not in (None, layout.count):
         raise ValueError(
             f"layout={q['layout']} is for {layout.count}, and count is {q['count']}: leave one of them out"
-        )
-    if any(getattr(layout, name) > 1 for name in ("tp", "pp", "ep", "cp")):
-        raise ValueError(
-            "tracing counts replicas (dp) and what they share of a whole model (zero1, zero2, fsdp), and does not divide the "
-            "layers of an architecture that the rules do not read: leave tp, pp, ep and cp out"
         )
     if passes is not None and layout.microbatches not in (1, passes):
         raise ValueError(
